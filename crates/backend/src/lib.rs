@@ -1,0 +1,1 @@
+//! The streaming backend: publish, reads, stream sessions.

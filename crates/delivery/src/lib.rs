@@ -1,0 +1,1 @@
+//! D: messages, conversations, delivery numbers, consumer ownership.

@@ -1,0 +1,1 @@
+//! End-to-end encrypted messaging with durable receipt, processing and delivery.

@@ -1,0 +1,1 @@
+//! Association log rules: a pure fold of identity updates.

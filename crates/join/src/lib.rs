@@ -1,0 +1,1 @@
+//! Welcomes: unwrap, validate, install at the anchor.

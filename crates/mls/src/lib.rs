@@ -1,0 +1,1 @@
+//! OpenMLS over trial state.

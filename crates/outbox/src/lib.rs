@@ -1,0 +1,1 @@
+//! Outgoing intents and their exact-bytes attempts.

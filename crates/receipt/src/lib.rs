@@ -1,0 +1,1 @@
+//! F: durable receipt and pending envelopes.

@@ -1,0 +1,1 @@
+//! The encrypted database file and the one way to write it.

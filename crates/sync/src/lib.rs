@@ -1,0 +1,1 @@
+//! Decides what to fetch, send and process, and when.

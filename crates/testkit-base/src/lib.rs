@@ -1,0 +1,1 @@
+//! Clocks and store fixtures for the lower crates' tests.

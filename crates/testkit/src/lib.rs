@@ -1,0 +1,1 @@
+//! Whole-system test kit: backend, clients, links that can be cut, the auditor.

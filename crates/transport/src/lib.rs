@@ -1,0 +1,1 @@
+//! One backend connection: reads, publishes and one receiver session.

@@ -1,0 +1,1 @@
+//! Wire schema, validated identifiers, ordered prefixes and limits.

@@ -1,0 +1,2 @@
+//! Every developer and CI command.
+fn main() {}
