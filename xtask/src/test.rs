@@ -21,7 +21,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step {
         name: "format",
         run: || run_cargo(&["fmt", "--all", "--check"], &[]),
@@ -54,6 +54,11 @@ const STEPS: [Step; 9] = [
             let flags = ["doc", "--workspace", "--no-deps"];
             run_cargo(&flags, &[("RUSTDOCFLAGS", "-D warnings")])
         },
+    },
+    Step {
+        // The same units as the tests', and the binaries that system tests start besides.
+        name: "build",
+        run: || run_cargo(&["build", "--workspace", "--all-targets"], &[]),
     },
     Step {
         name: "tests",

@@ -34,7 +34,7 @@ pub(crate) fn rewrite(root: &Path, files: &[TextFile]) -> Result<usize> {
     let mut sizes = sizes(files);
     sizes.retain(|_, lines| *lines > LIMIT);
     let records = Records { files: sizes };
-    let text = format!("{HEAD}{}", toml::to_string(&records)?);
+    let text = format!("{HEAD}{}\n", toml::to_string(&records)?.trim_end());
     fs::write(root.join(PATH), text).with_context(|| format!("writing {PATH}"))?;
     Ok(records.files.len())
 }
