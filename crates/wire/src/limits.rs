@@ -53,6 +53,7 @@ pub const PING_BURST: u32 = 100;
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(30_000);
 /// The server waits this long for a Pong; must exceed the keepalive.
 pub const PONG_WAIT: Duration = Duration::from_millis(90_000);
+const _: () = assert!(PONG_WAIT.as_millis() > KEEPALIVE_INTERVAL.as_millis());
 /// How often the server asks its store for what other processes wrote.
 pub const STORE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes after which a Messages frame is closed.
