@@ -140,10 +140,11 @@ pub async fn pending_topics(
     let rows = sqlx::query(
         "SELECT topic, pending_rows, pending_bytes, \
              (SELECT min(sequence_id) FROM receipt_pending AS p WHERE p.topic = t.topic) \
-         FROM receipt_topics AS t WHERE pending_rows > 0 AND (?1 IS NULL OR kind = ?1) \
+         FROM receipt_topics AS t WHERE pending_rows > 0 AND kind BETWEEN ? AND ? \
          ORDER BY topic",
     )
-    .bind(kind.map(TopicKind::byte))
+    .bind(kind.map_or(0, TopicKind::byte))
+    .bind(kind.map_or(u8::MAX, TopicKind::byte))
     .fetch_all(tx.conn())
     .await?;
     rows.iter()

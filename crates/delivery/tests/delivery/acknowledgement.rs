@@ -1,0 +1,199 @@
+use std::{
+    future::{Future, poll_fn},
+    task::Poll,
+    time::Duration,
+};
+
+use highwater_delivery::{Acknowledgement, ConsumerError, DeliveryError, Selection};
+use highwater_store::Store;
+
+use crate::support::*;
+
+async fn five() -> highwater_testkit_base::StoreFixture {
+    let fixture = store().await;
+    let names = ["1", "2", "3", "4", "5"].map(|name| (A, name));
+    arrive(fixture.store(), &names).await;
+    fixture
+}
+
+/// Shows: STR-094, PROC-052.
+#[tokio::test]
+async fn asking_for_the_next_item_acknowledges_the_last_and_handing_out_does_not() {
+    let fixture = five().await;
+    let store = fixture.store();
+    let mut consumer = open(store, Selection::all()).await;
+    for (item, before) in [("1", 0), ("2", 1), ("3", 2)] {
+        assert_eq!(next(&mut consumer).await, item);
+        assert_eq!(d(store, A).await, before);
+    }
+    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Stored);
+    assert_eq!(d(store, A).await, 3);
+    assert!(consumer.out().is_none());
+    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Stored);
+    assert_eq!(drain(&mut consumer).await, ["4", "5"]);
+    assert_eq!(d(store, A).await, 5);
+}
+
+/// Reported failure D2: whatever ends the reader while 3 is out, the next one starts with 3.
+/// Shows: STR-094, STR-095, STR-097, PROC-052.
+#[tokio::test]
+async fn dropping_or_closing_with_an_item_out_acknowledges_nothing() {
+    let fixture = five().await;
+    let store = fixture.store();
+    let mut consumer = open(store, Selection::all()).await;
+    for item in ["1", "2", "3"] {
+        assert_eq!(next(&mut consumer).await, item);
+    }
+    consumer.release().await.unwrap();
+    assert_eq!(d(store, A).await, 2);
+
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(next(&mut consumer).await, "3");
+    drop(consumer);
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(next(&mut consumer).await, "3");
+    // A handler that panics takes the consumer with it.
+    let panicked = tokio::spawn(async move {
+        let _in_hand = consumer;
+        panic!("the handler of the test");
+    });
+    assert!(panicked.await.unwrap_err().is_panic());
+    assert_eq!(d(store, A).await, 2);
+    assert_eq!(deliver(store, Selection::all()).await, ["3", "4", "5"]);
+}
+
+async fn poll_times<F: Future + Unpin>(future: &mut F, times: usize) -> Option<F::Output> {
+    for _ in 0..times {
+        let polled = poll_fn(|context| {
+            Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            })
+        });
+        if let Some(output) = polled.await {
+            return Some(output);
+        }
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+    None
+}
+
+/// Waits until no write is under way.
+async fn settled(store: &Store) {
+    store.write::<_, DeliveryError>("settled", |_| Box::pin(async { Ok(()) })).await.unwrap();
+}
+
+/// Shows: PROC-052, STR-094.
+#[tokio::test]
+async fn a_dropped_read_has_acknowledged_its_item_or_left_it_out_and_handed_out_nothing() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let names: Vec<_> = (1..=40).map(|n| n.to_string()).collect();
+    publish(store, names.iter().map(|name| text(A, name)).collect()).await;
+    let mut consumer = open(store, Selection::all()).await;
+    let mut out = 0;
+    for polls in 0..30 {
+        let before = d(store, A).await;
+        let mut read = Box::pin(consumer.next());
+        let done = poll_times(&mut read, polls % 10).await;
+        drop(read);
+        settled(store).await;
+        let after = d(store, A).await;
+        match done {
+            Some(item) => {
+                assert_eq!(after, out, "asking acknowledged the item that was out");
+                out = item.unwrap().unwrap().cursor.number().unwrap().get();
+                assert_eq!(out, after + 1);
+            }
+            None => assert!(after == before || after == out, "D {before} -> {after}, out {out}"),
+        }
+    }
+    // Whatever happened, nothing was skipped.
+    drop(consumer);
+    let resumed = d(store, A).await as usize;
+    assert_eq!(deliver(store, Selection::all()).await, names[resumed..]);
+}
+
+/// The writer is busy, so the acknowledgement can't have been admitted when its read is dropped.
+/// Shows: PROC-052.
+#[tokio::test]
+async fn a_read_dropped_before_its_commit_is_admitted_leaves_the_item_out() {
+    let fixture = five().await;
+    let store = fixture.store();
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(next(&mut consumer).await, "1");
+    let (release, held) = tokio::sync::oneshot::channel::<()>();
+    let (entered, inside) = tokio::sync::oneshot::channel::<()>();
+    let writer = store.clone();
+    let busy = tokio::spawn(async move {
+        writer
+            .write::<_, DeliveryError>("busy", move |_| {
+                Box::pin(async move {
+                    let _ = entered.send(());
+                    let _ = held.await;
+                    Ok(())
+                })
+            })
+            .await
+    });
+    inside.await.unwrap();
+    let mut read = Box::pin(consumer.next());
+    assert!(poll_times(&mut read, 3).await.is_none());
+    drop(read);
+    release.send(()).unwrap();
+    busy.await.unwrap().unwrap();
+    settled(store).await;
+    assert_eq!(d(store, A).await, 0);
+    assert_eq!(consumer.out().unwrap().number().unwrap().get(), 1);
+    // The same consumer goes on: asking again acknowledges 1 and hands out 2.
+    assert_eq!(next(&mut consumer).await, "2");
+    assert_eq!(d(store, A).await, 1);
+}
+
+/// Shows: STR-095, PROC-040, PROC-052.
+#[tokio::test]
+async fn an_acknowledgement_that_cannot_be_stored_ends_the_reader_and_the_item_comes_again() {
+    let fixture = five().await;
+    let store = fixture.store();
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(next(&mut consumer).await, "1");
+    let broken = "CREATE TRIGGER delivery_test_fault BEFORE INSERT ON delivery_positions \
+         BEGIN SELECT RAISE(ABORT, 'the disk of the test'); END";
+    let run = async |sql: &'static str| {
+        store
+            .write::<_, DeliveryError>("fault", move |tx| {
+                Box::pin(async move {
+                    sqlx::query(sql).execute(tx.conn()).await?;
+                    Ok(())
+                })
+            })
+            .await
+            .unwrap();
+    };
+    run(broken).await;
+    let error = consumer.next().await.unwrap_err();
+    assert!(matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))), "{error:?}");
+    assert!(matches!(consumer.next().await, Err(ConsumerError::Ended)));
+    assert!(matches!(consumer.acknowledge().await, Err(ConsumerError::Ended)));
+    run("DROP TRIGGER delivery_test_fault").await;
+    assert!(matches!(consumer.next().await, Err(ConsumerError::Ended)));
+    drop(consumer);
+    assert_eq!(d(store, A).await, 0);
+    assert_eq!(deliver(store, Selection::all()).await, ["1", "2", "3", "4", "5"]);
+}
+
+/// Shows: PROC-040.
+#[tokio::test]
+async fn a_closed_database_ends_a_waiting_reader() {
+    let fixture = store().await;
+    let store = fixture.store().clone();
+    let mut consumer = open(&store, Selection::all()).await;
+    let waiting = tokio::spawn(async move {
+        let error = consumer.next_wait().await.unwrap_err();
+        (error, matches!(consumer.next().await, Err(ConsumerError::Ended)))
+    });
+    store.close().await;
+    let (error, ended) = waiting.await.unwrap();
+    assert!(matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))), "{error:?}");
+    assert!(ended);
+}

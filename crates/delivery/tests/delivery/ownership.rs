@@ -1,0 +1,220 @@
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use highwater_delivery::{
+    Acknowledgement, ConsumerError, ConsumerOwner, DEFAULT_CONSUMER_LEASE, DefaultConsumer,
+    DeliveryError, Selection, owner,
+};
+use highwater_store::Store;
+use highwater_testkit_base::eventually;
+
+use crate::support::*;
+
+async fn recorded(store: &Store) -> Option<ConsumerOwner> {
+    store
+        .read::<_, DeliveryError>("owner", |tx| Box::pin(async move { owner(tx).await }))
+        .await
+        .unwrap()
+}
+
+/// Shows: STR-023, STR-096, PROC-031.
+#[tokio::test]
+async fn a_second_default_consumer_is_refused_until_the_first_closes() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let first = open(store, Selection::groups([A])).await;
+    let error = refused(store).await;
+    let ConsumerError::AlreadyActive { process, until_ns } = error else { panic!("{error:?}") };
+    assert_eq!(process, std::process::id());
+    assert_eq!(until_ns, store.now_ns() + DEFAULT_CONSUMER_LEASE.as_nanos() as i64);
+    assert!(!error.is_retryable());
+    assert_eq!(recorded(store).await.unwrap().until_ns, until_ns);
+    first.release().await.unwrap();
+    assert!(recorded(store).await.is_none());
+    open(store, Selection::all()).await.release().await.unwrap();
+}
+
+/// Another connection to the same file is refused as well: it is one database.
+/// Shows: STR-096, PROC-031.
+#[tokio::test]
+async fn ownership_is_one_over_all_connections_to_the_database() {
+    let fixture = store().await;
+    let other = fixture.second_store().await;
+    let mut first = open(fixture.store(), Selection::all()).await;
+    assert!(matches!(refused(&other).await, ConsumerError::AlreadyActive { .. }));
+    arrive(&other, &[(A, "a")]).await;
+    assert_eq!(next(&mut first).await, "a");
+    first.release().await.unwrap();
+    assert_eq!(deliver(&other, Selection::all()).await, ["a"]);
+    other.close().await;
+}
+
+/// Shows: STR-096, PROC-031.
+#[tokio::test]
+async fn a_dropped_consumer_is_replaced_at_once() {
+    let fixture = store().await;
+    let store = fixture.store();
+    drop(open(store, Selection::all()).await);
+    let left = recorded(store).await.unwrap();
+    assert!(left.until_ns > store.now_ns());
+    open(store, Selection::all()).await.release().await.unwrap();
+}
+
+const CHILD_DATABASE: &str = "HIGHWATER_TEST_CHILD_DATABASE";
+
+/// Not a test of its own: the process that [`a_killed_owner_is_replaced_at_once`] starts and kills.
+#[tokio::test]
+async fn child_that_owns_until_it_is_killed() {
+    let Ok(database) = std::env::var(CHILD_DATABASE) else { return };
+    let (path, key) = database.split_once('|').unwrap();
+    let store = highwater_testkit_base::open_at(path.as_ref(), key, vec![
+        highwater_delivery::MIGRATIONS,
+    ])
+    .await;
+    let mut consumer = open(&store, Selection::all()).await;
+    let item = consumer.next().await.unwrap().unwrap();
+    println!("\nowns, has {}", name(&item));
+    std::future::pending::<()>().await;
+}
+
+/// Shows: STR-095, STR-096, PROC-031.
+#[tokio::test]
+async fn a_killed_owner_is_replaced_at_once() {
+    let fixture = store().await;
+    let store = fixture.store();
+    arrive(store, &[(A, "a"), (A, "b")]).await;
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["ownership::child_that_owns_until_it_is_killed", "--exact", "--nocapture"])
+        .env(CHILD_DATABASE, format!("{}|{}", fixture.path().display(), fixture.key_hex()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let process = child.id();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = tokio::task::spawn_blocking(move || {
+        lines.find_map(|line| line.ok().filter(|line| line.starts_with("owns")))
+    });
+    let said = tokio::time::timeout(Duration::from_secs(60), said).await.unwrap().unwrap();
+    assert_eq!(said.as_deref(), Some("owns, has a"));
+
+    let error = refused(store).await;
+    assert!(
+        matches!(error, ConsumerError::AlreadyActive { process: found, .. } if found == process),
+        "{error:?}"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The lease has most of its time left; that the process is gone is enough.
+    assert!(recorded(store).await.unwrap().until_ns > store.now_ns());
+    assert_eq!(deliver(store, Selection::all()).await, ["a", "b"]);
+}
+
+/// The first owner keeps its lock, as a stopped process does, and doesn't renew.
+/// Shows: STR-096, PROC-031.
+#[tokio::test]
+async fn a_frozen_owner_is_replaced_after_its_lease_and_cannot_move_d_any_more() {
+    let fixture = store().await;
+    let store = fixture.store();
+    arrive(store, &[(A, "a"), (A, "b"), (A, "c")]).await;
+    let mut frozen = open(store, Selection::all()).await;
+    assert_eq!(next(&mut frozen).await, "a");
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE - Duration::from_nanos(1));
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    fixture.clock().advance(Duration::from_nanos(1));
+
+    let mut second = open(store, Selection::all()).await;
+    assert_eq!(next(&mut second).await, "a");
+    assert_eq!(next(&mut second).await, "b");
+    assert_eq!(d(store, A).await, 1);
+
+    let error = frozen.next().await.unwrap_err();
+    assert!(matches!(error, ConsumerError::OwnershipLost), "{error:?}");
+    assert!(!error.is_retryable());
+    assert!(matches!(frozen.acknowledge().await, Err(ConsumerError::Ended)));
+    assert_eq!(d(store, A).await, 1);
+
+    // The end of the frozen one frees its lock, but not the second one's place.
+    frozen.release().await.unwrap();
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    assert_eq!(next(&mut second).await, "c");
+    drop(second);
+    assert_eq!(deliver(store, Selection::all()).await, ["c"]);
+}
+
+/// Shows: STR-096, PROC-031.
+#[tokio::test]
+async fn a_late_acknowledgement_of_a_replaced_owner_changes_nothing() {
+    let fixture = store().await;
+    let store = fixture.store();
+    arrive(store, &[(A, "a"), (B, "b")]).await;
+    let mut frozen = open(store, Selection::all()).await;
+    assert_eq!(next(&mut frozen).await, "a");
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
+    let second = open(store, Selection::groups([B])).await;
+    assert!(matches!(frozen.acknowledge().await, Err(ConsumerError::OwnershipLost)));
+    assert_eq!(d(store, A).await, 0);
+    second.release().await.unwrap();
+    assert_eq!(deliver(store, Selection::all()).await, ["a", "b"]);
+}
+
+/// A machine that slept: the lease ran out, but nobody took over. The item that was out is not
+/// acknowledged under the old token, it comes again under a new one.
+/// Shows: STR-096, PROC-031.
+#[tokio::test]
+async fn an_owner_whose_lease_ran_out_unnoticed_owns_anew_and_repeats_its_item() {
+    let fixture = store().await;
+    let store = fixture.store();
+    arrive(store, &[(A, "a"), (A, "b")]).await;
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(next(&mut consumer).await, "a");
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
+    assert_eq!(next(&mut consumer).await, "a");
+    assert_eq!(d(store, A).await, 0);
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
+    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Repeats);
+    assert_eq!(d(store, A).await, 0);
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    assert_eq!(drain(&mut consumer).await, ["a", "b"]);
+    assert_eq!(d(store, A).await, 2);
+}
+
+/// Takes a third of the lease in real time.
+/// Shows: STR-079, STR-096.
+#[tokio::test]
+async fn a_living_owner_renews_its_lease() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let consumer = open(store, Selection::all()).await;
+    let until = recorded(store).await.unwrap().until_ns;
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
+    eventually(Duration::from_secs(30), async || {
+        recorded(store).await.is_some_and(|owner| owner.until_ns > until)
+    })
+    .await;
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    consumer.release().await.unwrap();
+}
+
+/// Many ask at the same moment, while the last owner's row is still there.
+/// Shows: STR-096, PROC-031.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_successors_of_a_dead_owner_one_succeeds() {
+    let fixture = store().await;
+    let store = fixture.store();
+    drop(open(store, Selection::all()).await);
+    let attempts: Vec<_> = (0..8)
+        .map(|_| tokio::spawn(DefaultConsumer::acquire(store.clone(), Selection::all())))
+        .collect();
+    let mut owners = Vec::new();
+    for attempt in attempts {
+        match attempt.await.unwrap() {
+            Ok(owner) => owners.push(owner),
+            Err(error) => assert!(matches!(error, ConsumerError::AlreadyActive { .. })),
+        }
+    }
+    assert_eq!(owners.len(), 1);
+}

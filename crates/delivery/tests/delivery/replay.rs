@@ -1,0 +1,122 @@
+use highwater_delivery::{
+    Consent, CursorError, DeliveryCursor, DeliveryError, NewMessage, ReplayReader, Selection, delete,
+};
+use highwater_store::DatabaseId;
+
+use crate::support::*;
+
+async fn rest(reader: &mut ReplayReader) -> Vec<String> {
+    let mut names = Vec::new();
+    while let Some(item) = reader.next().await.unwrap() {
+        names.push(name(&item));
+    }
+    names
+}
+
+async fn from(store: &highwater_store::Store, cursor: DeliveryCursor) -> ReplayReader {
+    ReplayReader::new(store.clone(), cursor, Selection::all()).await.unwrap()
+}
+
+/// Shows: STR-100, STR-098, PROC-033, PROC-034.
+#[tokio::test]
+async fn replay_is_independent_of_the_default_consumer() {
+    let fixture = store().await;
+    let store = fixture.store();
+    arrive(store, &[(A, "a1"), (B, "b1"), (A, "a2")]).await;
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(next(&mut consumer).await, "a1");
+
+    let beginning = DeliveryCursor::beginning(store.database_id());
+    let mut replay = from(store, beginning).await;
+    let first = replay.next().await.unwrap().unwrap();
+    assert_eq!(name(&first), "a1");
+    assert_eq!(rest(&mut replay).await, ["b1", "a2"]);
+    assert_eq!((d(store, A).await, d(store, B).await), (0, 0));
+
+    // Strictly after the cursor, and on with what is new.
+    let mut later = from(store, first.cursor).await;
+    assert_eq!(rest(&mut later).await, ["b1", "a2"]);
+    arrive(store, &[(C, "c1")]).await;
+    assert_eq!(name(&later.next_wait().await.unwrap()), "c1");
+    assert_eq!(rest(&mut replay).await, ["c1"]);
+
+    // And the default consumer has missed nothing by it.
+    assert_eq!(drain(&mut consumer).await, ["b1", "a2", "c1"]);
+    assert_eq!(rest(&mut from(store, beginning).await).await, ["a1", "b1", "a2", "c1"]);
+}
+
+/// Shows: STR-100, PROC-034, PROC-046.
+#[tokio::test]
+async fn replay_has_its_own_scope_and_filter() {
+    let fixture = store().await;
+    let store = fixture.store();
+    consent(store, B, Consent::Denied).await;
+    arrive(store, &[(A, "a1"), (B, "b1"), (C, "c1"), (D, "d1")]).await;
+    let beginning = DeliveryCursor::beginning(store.database_id());
+    let selection = Selection::groups([A, B, D]).with_consent([Consent::Allowed]);
+    let mut replay = ReplayReader::new(store.clone(), beginning, selection).await.unwrap();
+    assert_eq!(rest(&mut replay).await, ["a1", "d1"]);
+    assert_eq!(d(store, B).await, 0);
+}
+
+/// Shows: STR-102.
+#[tokio::test]
+async fn a_cursor_does_not_bring_back_what_is_deleted_or_past_its_time() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let soon = store.now_ns() + 10;
+    let brief = NewMessage { expires_ns: Some(soon), ..text(A, "brief") };
+    publish(store, vec![text(A, "a"), brief, text(A, "gone"), text(A, "b")]).await;
+    let beginning = DeliveryCursor::beginning(store.database_id());
+    assert_eq!(rest(&mut from(store, beginning).await).await, ["a", "brief", "gone", "b"]);
+    let gone = text(A, "gone").id;
+    let deleted: Result<bool, DeliveryError> = store
+        .write("delete", move |tx| Box::pin(async move { delete(tx, gone).await }))
+        .await;
+    assert!(deleted.unwrap());
+    fixture.clock().advance(std::time::Duration::from_secs(1));
+    assert_eq!(rest(&mut from(store, beginning).await).await, ["a", "b"]);
+}
+
+/// Shows: STR-098, PROC-033.
+#[tokio::test]
+async fn a_cursor_of_another_database_or_of_the_future_is_refused() {
+    let (fixture, other) = (store().await, store().await);
+    let (store, other) = (fixture.store(), other.store());
+    arrive(other, &[(A, "a")]).await;
+    let cursor = open(other, Selection::all()).await.next().await.unwrap().unwrap().cursor;
+    let error = ReplayReader::new(store.clone(), cursor, Selection::all()).await.unwrap_err();
+    assert!(!error.is_retryable());
+    let DeliveryError::Cursor(CursorError::OtherDatabase { expected, found }) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((expected, found), (store.database_id(), other.database_id()));
+
+    // An older copy of a database that has handed out more than it has now.
+    let mut text = cursor.to_string();
+    assert_eq!(text.parse::<DeliveryCursor>().unwrap(), cursor);
+    text.pop();
+    text.push('~');
+    assert_eq!(text.parse::<DeliveryCursor>(), Err(CursorError::Malformed));
+}
+
+/// Shows: STR-098, PROC-033.
+#[test]
+fn only_the_exact_text_of_a_cursor_is_read_back() {
+    let database = DatabaseId::from_bytes([0x5a; 16]);
+    let cursor = DeliveryCursor::beginning(database);
+    let text = cursor.to_string();
+    assert_eq!(text, "015a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a0000000000000000".to_owned() + &text[50..]);
+    assert_eq!(text.parse::<DeliveryCursor>().unwrap(), cursor);
+    assert!(cursor.number().is_none());
+    // A sequence id, a time, nothing, half a cursor, one with a digit changed, one to come.
+    for text in ["", "42", "1700000000000000000", "zz", &text[..40]] {
+        let refused = text.parse::<DeliveryCursor>().unwrap_err();
+        assert!(matches!(refused, CursorError::Malformed | CursorError::Version { .. }), "{text}");
+        assert!(!refused.is_retryable());
+    }
+    let changed = text.replacen("5a", "5b", 1);
+    assert_eq!(changed.parse::<DeliveryCursor>(), Err(CursorError::Checksum));
+    let newer = format!("02{}", &text[2..]);
+    assert_eq!(newer.parse::<DeliveryCursor>(), Err(CursorError::Version { found: 2 }));
+}
