@@ -15,7 +15,8 @@ pub(crate) async fn run(connector: Connector, wakes: watch::Sender<u64>, cancel:
     while !cancel.is_cancelled() {
         match data_version(&connector, &mut conn).await {
             Ok(version) => {
-                if seen.is_some_and(|seen| seen != version) {
+                // The first look counts as a change: what was committed before it went unnoticed.
+                if seen != Some(version) {
                     wakes.send_modify(|count| *count += 1);
                 }
                 seen = Some(version);

@@ -191,6 +191,8 @@ impl Store {
     /// every call returns [`StoreError::Closed`]. Closing twice is fine.
     pub async fn close(&self) {
         self.0.closed.cancel();
+        // Whoever waits looks again, and finds the store closed.
+        self.0.wakes.send_modify(|count| *count += 1);
         self.0.tasks.close();
         self.0.tasks.wait().await;
         self.0.readers.close().await;
