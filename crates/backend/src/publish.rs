@@ -1,0 +1,326 @@
+//! `PublishService`: all envelopes of a request are stored, or none.
+//!
+//! What bears on a request is read in one snapshot, checked without any lock, and committed against
+//! the state as it then is: a duplicate that appeared meanwhile is answered with what was stored, an
+//! identity log that grew meanwhile makes the request ABORTED.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use highwater_identity::{AssociationState, Invalid, LogEntry, MemberIdentifier};
+use highwater_wire::{
+    Cursor, InboxId, TopicKind, limits,
+    proto::{
+        associations::{IdentifierKind, IdentityUpdate},
+        backend::{
+            PublishRequest, PublishResponse, publish_error::Reason,
+            publish_service_server::PublishService,
+        },
+    },
+};
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use crate::{
+    admission::{self, Candidate, Content},
+    config::{Limits, Timing},
+    refusal::{Refusal, store_status},
+    store::{
+        AdmissionView, Committed, EnvelopeKey, EnvelopeStore, Identifier, IdentityChange,
+        NewEnvelope, StoredMeta,
+    },
+    wallets::ContractWallets,
+};
+
+/// Requests above this many bytes are parsed off the runtime's threads.
+const INLINE_BYTES: usize = 64 * 1024;
+
+/// The publish service over one store.
+pub(crate) struct Publisher {
+    pub(crate) store: Arc<dyn EnvelopeStore>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) timing: Arc<Timing>,
+    pub(crate) wallets: ContractWallets,
+}
+
+#[tonic::async_trait]
+impl PublishService for Publisher {
+    async fn publish(
+        &self,
+        request: Request<PublishRequest>,
+    ) -> Result<Response<PublishResponse>, Status> {
+        let lifetime = self.timing.publish_lifetime;
+        let metas = tokio::time::timeout(lifetime, self.store_all(request.into_inner()))
+            .await
+            .map_err(|_| {
+                Status::deadline_exceeded("the publish took too long; retry the same envelopes")
+            })??;
+        let envelope_metas = metas.iter().map(StoredMeta::to_proto).collect();
+        Ok(Response::new(PublishResponse { envelope_metas }))
+    }
+}
+
+impl Publisher {
+    async fn store_all(&self, request: PublishRequest) -> Result<Vec<StoredMeta>, Status> {
+        let (candidates, malformed) = self.parse(request).await?;
+        let keys: Vec<EnvelopeKey> = candidates.iter().map(|c| (c.topic, c.hash)).collect();
+        let view = self
+            .store
+            .admission_view(&keys, &inboxes(&candidates))
+            .await
+            .map_err(store_status)?;
+        let envelopes = self.check(candidates, view, malformed).await?;
+        match self.store.commit(&envelopes).await.map_err(store_status)? {
+            Committed::Stored(metas) => Ok(metas),
+            Committed::HistoryMoved => Err(Status::aborted(
+                "the inbox's history grew meanwhile; read it again and rebuild the update",
+            )),
+        }
+    }
+
+    /// Parses up to the first envelope that doesn't, which is refused only if no earlier one must be.
+    async fn parse(
+        &self,
+        request: PublishRequest,
+    ) -> Result<(Vec<Candidate>, Option<Refusal>), Status> {
+        let bytes = request.encoded_len();
+        if bytes > self.limits.max_request_bytes {
+            let limit = self.limits.max_request_bytes;
+            let refusal =
+                Refusal::too_large(format!("{bytes} bytes encoded, the limit is {limit}"));
+            return Err(refusal.status(None));
+        }
+        let work = move || {
+            let mut candidates = Vec::with_capacity(request.envelopes.len());
+            for envelope in &request.envelopes {
+                match admission::parse(envelope) {
+                    Ok(candidate) => candidates.push(candidate),
+                    Err(refusal) => return (candidates, Some(refusal)),
+                }
+            }
+            (candidates, None)
+        };
+        let (candidates, malformed) = if bytes <= INLINE_BYTES {
+            work()
+        } else {
+            off_the_runtime(work).await?
+        };
+        let topics: HashSet<_> = candidates.iter().map(|candidate| candidate.topic).collect();
+        if topics.len() > self.limits.max_publish_topics {
+            let limit = self.limits.max_publish_topics;
+            let refusal = Refusal::too_large(format!("more than {limit} topics in one request"));
+            return Err(refusal.status(None));
+        }
+        Ok((candidates, malformed))
+    }
+
+    /// Checks every envelope that is new, and reports the lowest index that fails.
+    async fn check(
+        &self,
+        candidates: Vec<Candidate>,
+        view: AdmissionView,
+        malformed: Option<Refusal>,
+    ) -> Result<Vec<NewEnvelope>, Status> {
+        let judge = Judge {
+            max_envelope_bytes: self.limits.max_envelope_bytes,
+            max_identity_entries: self.limits.max_identity_entries,
+            wallets: self.wallets.clone(),
+            view,
+            updated: BTreeSet::new(),
+        };
+        off_the_runtime(move || judge.all(candidates, malformed)).await?
+    }
+}
+
+/// Runs work that keeps a core busy where it doesn't hold up other requests.
+async fn off_the_runtime<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "checking a publish failed");
+        Status::internal("checking the request failed")
+    })
+}
+
+fn inboxes(candidates: &[Candidate]) -> Vec<InboxId> {
+    let inboxes: BTreeSet<InboxId> = candidates
+        .iter()
+        .filter_map(|candidate| match &candidate.content {
+            Content::Identity { inbox, .. } => Some(*inbox),
+            _ => None,
+        })
+        .collect();
+    inboxes.into_iter().collect()
+}
+
+/// The checks of one request, over one snapshot.
+struct Judge {
+    max_envelope_bytes: usize,
+    max_identity_entries: usize,
+    wallets: ContractWallets,
+    view: AdmissionView,
+    /// Inboxes that an earlier envelope of the request updates.
+    updated: BTreeSet<InboxId>,
+}
+
+/// Why an envelope can't be stored now.
+enum Verdict {
+    Refused(Refusal),
+    /// Can't be judged, or must not be answered with a refusal.
+    Undecided(Status),
+}
+
+impl From<Refusal> for Verdict {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Judge {
+    fn all(
+        mut self,
+        candidates: Vec<Candidate>,
+        malformed: Option<Refusal>,
+    ) -> Result<Vec<NewEnvelope>, Status> {
+        let parsed = candidates.len();
+        let mut seen = HashSet::new();
+        let mut envelopes = Vec::with_capacity(parsed);
+        let mut undecided = None;
+        for (index, candidate) in candidates.into_iter().enumerate() {
+            let key = (candidate.topic, candidate.hash);
+            // A duplicate skips every check but parsing.
+            let known = self.view.stored.contains_key(&key) || !seen.insert(key);
+            let identity = match if known {
+                Ok(None)
+            } else {
+                self.one(&candidate)
+            } {
+                Ok(identity) => identity,
+                Err(Verdict::Refused(refusal)) => return Err(refusal.status(Some(index))),
+                Err(Verdict::Undecided(status)) => {
+                    undecided.get_or_insert(status);
+                    None
+                }
+            };
+            envelopes.push(new_envelope(candidate, identity));
+        }
+        if let Some(refusal) = malformed {
+            return Err(refusal.status(Some(parsed)));
+        }
+        undecided.map_or(Ok(envelopes), Err)
+    }
+
+    fn one(&mut self, candidate: &Candidate) -> Result<Option<IdentityChange>, Verdict> {
+        candidate.check(self.max_envelope_bytes)?;
+        match &candidate.content {
+            Content::Identity { inbox, update } => self.identity(*inbox, update).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn identity(
+        &mut self,
+        inbox: InboxId,
+        update: &IdentityUpdate,
+    ) -> Result<IdentityChange, Verdict> {
+        if !self.updated.insert(inbox) {
+            return Err(Refusal::new(
+                Reason::InvalidIdentityUpdate,
+                "a request may update an inbox once",
+            )
+            .into());
+        }
+        let history = self
+            .view
+            .histories
+            .get(&inbox)
+            .map_or(&[][..], Vec::as_slice);
+        if history.len() >= self.max_identity_entries {
+            return Err(Refusal::too_large(format!(
+                "the inbox has {} entries, the limit is {}",
+                history.len(),
+                self.max_identity_entries
+            ))
+            .into());
+        }
+        let (before, after) = self.apply(inbox, history, update)?;
+        let before = before.as_ref().map(identifiers).unwrap_or_default();
+        let after = identifiers(&after);
+        Ok(IdentityChange {
+            head: history
+                .last()
+                .map_or(Cursor::ZERO, |entry| entry.sequence_id.into()),
+            gained: after.difference(&before).cloned().collect(),
+            lost: before.difference(&after).cloned().collect(),
+        })
+    }
+
+    /// The inbox's state before and after the update.
+    fn apply(
+        &self,
+        inbox: InboxId,
+        history: &[LogEntry],
+        update: &IdentityUpdate,
+    ) -> Result<(Option<AssociationState>, AssociationState), Verdict> {
+        let updates: Vec<IdentityUpdate> = history
+            .iter()
+            .map(|entry| entry.update.clone())
+            .chain([update.clone()])
+            .collect();
+        let needed = highwater_identity::required_verifications(&updates).map_err(refused)?;
+        let verdicts = self.wallets.verdicts(&needed).map_err(Verdict::Undecided)?;
+        let before = highwater_identity::fold(inbox, history, &verdicts).map_err(|error| {
+            tracing::error!(%error, "a stored identity log is invalid");
+            Verdict::Undecided(Status::internal("the stored identity log is invalid"))
+        })?;
+        let after =
+            AssociationState::apply(before.as_ref(), inbox, update, &verdicts).map_err(refused)?;
+        Ok((before, after))
+    }
+}
+
+fn refused(invalid: Invalid) -> Verdict {
+    let reason = if invalid.is_signature() {
+        Reason::InvalidSignature
+    } else {
+        Reason::InvalidIdentityUpdate
+    };
+    Refusal::new(reason, invalid.to_string()).into()
+}
+
+/// The members that GetInboxIds can look up; installations aren't among them.
+fn identifiers(state: &AssociationState) -> BTreeSet<Identifier> {
+    state
+        .members()
+        .keys()
+        .filter_map(|member| {
+            let kind = match member {
+                MemberIdentifier::Ethereum(_) => IdentifierKind::Ethereum,
+                MemberIdentifier::Passkey { .. } => IdentifierKind::Passkey,
+                MemberIdentifier::Installation(_) => return None,
+            };
+            Some(Identifier {
+                kind,
+                text: member.text(),
+            })
+        })
+        .collect()
+}
+
+fn new_envelope(candidate: Candidate, identity: Option<IdentityChange>) -> NewEnvelope {
+    let expires = match candidate.topic.kind() {
+        TopicKind::GroupMessage => !candidate.is_commit_or_proposal,
+        TopicKind::Welcome | TopicKind::KeyPackage => true,
+        TopicKind::IdentityUpdate | TopicKind::CommitLogEntry => false,
+    };
+    NewEnvelope {
+        topic: candidate.topic,
+        hash: candidate.hash,
+        payload: candidate.payload,
+        retention: expires.then_some(limits::RETENTION),
+        is_commit_or_proposal: candidate.is_commit_or_proposal,
+        identity,
+    }
+}

@@ -1,0 +1,292 @@
+//! The server: one listener, one store, one tailer, and an orderly end.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use futures::Stream;
+use highwater_wire::proto::backend::{
+    identity_service_server::IdentityServiceServer, publish_service_server::PublishServiceServer,
+    query_service_server::QueryServiceServer, subscribe_service_server::SubscribeServiceServer,
+};
+use tokio::net::TcpListener;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+use tonic::transport::server::Router;
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+use crate::{
+    config::{ConfigError, DatabaseConfig, ServerConfig},
+    connection::Connection,
+    publish::Publisher,
+    query::Reader,
+    registry::{Activity, Registry},
+    sqlite::SqliteStore,
+    store::{EnvelopeStore, StoreError, Tail},
+    subscribe::Subscriptions,
+    tailer::Tailer,
+    wallets::ContractWallets,
+};
+
+/// Flow control windows. HTTP/2's default of 64 KiB would make a catch-up wait for the peer at every
+/// turn.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// The server can't start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration can't work.
+    #[error("the configuration can't work: {0}")]
+    Config(#[from] ConfigError),
+    /// The address can't be listened on.
+    #[error("can't listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The store can't be opened.
+    #[error("can't open the store: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl StartError {
+    /// Whether the same start may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_retryable(),
+            Self::Listen { .. } => true,
+            Self::Store(error) => error.is_retryable(),
+        }
+    }
+}
+
+/// Serving failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The transport failed.
+    #[error("serving failed: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+impl ServeError {
+    /// A new server on the same database may do better.
+    pub fn is_retryable(&self) -> bool {
+        true
+    }
+}
+
+/// A server that listens and has opened its store, but doesn't answer yet.
+pub struct Server {
+    config: ServerConfig,
+    listener: TcpListener,
+    local_addr: SocketAddr,
+    store: Arc<dyn EnvelopeStore>,
+    tail: Box<dyn Tail>,
+    registry: Arc<Registry>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("local_addr", &self.local_addr)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Checks the configuration, opens the store and listens.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running.
+    pub async fn bind(config: ServerConfig) -> Result<Self, StartError> {
+        config.validate()?;
+        let store: Arc<dyn EnvelopeStore> = match &config.database {
+            DatabaseConfig::Sqlite(path) => {
+                Arc::new(SqliteStore::open(path, config.timing.statement_timeout).await?)
+            }
+        };
+        Self::bind_with(config, store).await
+    }
+
+    /// As [`Server::bind`], over a store that is open already; `config.database` is not looked at.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
+    pub async fn bind_with(
+        config: ServerConfig,
+        store: Arc<dyn EnvelopeStore>,
+    ) -> Result<Self, StartError> {
+        config.validate()?;
+        let address = config.listen;
+        let listen = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let local_addr = listener.local_addr().map_err(listen)?;
+        // Before any stream exists: whatever comes later is an arrival to every stream.
+        let tail = store.tail().await?;
+        Ok(Self {
+            config,
+            listener,
+            local_addr,
+            store,
+            tail,
+            registry: Arc::default(),
+        })
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// A view of its streams, for metrics.
+    pub fn activity(&self) -> Activity {
+        Activity::of(&self.registry)
+    }
+
+    /// Answers until `shutdown` completes. Then streams end UNAVAILABLE, health says NOT_SERVING,
+    /// requests in flight finish, and after at most `timing.drain` connections are cut and the store
+    /// is closed. Dropping the future cuts everything at once.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the transport fails.
+    pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
+        let Self {
+            config,
+            listener,
+            store,
+            tail,
+            local_addr,
+            registry,
+        } = self;
+        let cut = CancellationToken::new();
+        let _cut_when_dropped: DropGuard = cut.clone().drop_guard();
+        // A child of `cut`: whatever cuts the connections also ends the streams and the tailer.
+        let stop = cut.child_token();
+        let tasks = TaskTracker::new();
+        let tailer = Tailer {
+            store: Arc::clone(&store),
+            registry: Arc::clone(&registry),
+            poll: config.timing.store_poll,
+        };
+        tasks.spawn(tailer.run(tail, stop.clone()));
+        let (health, router) = routes(&config, &store, &registry, &stop, &tasks).await;
+        tracing::info!(%local_addr, "listening");
+
+        let closing = CancellationToken::new();
+        let graceful = router.serve_with_incoming_shutdown(
+            connections(listener, cut.clone()),
+            closing.clone().cancelled_owned(),
+        );
+        tokio::pin!(graceful);
+        let served = tokio::select! {
+            served = &mut graceful => served,
+            () = shutdown => {
+                tracing::info!("shutting down");
+                for service in SERVICES {
+                    health.set_service_status(*service, ServingStatus::NotServing).await;
+                }
+                stop.cancel();
+                closing.cancel();
+                let drained = tokio::time::timeout(config.timing.drain, &mut graceful).await;
+                drained.unwrap_or(Ok(()))
+            }
+        };
+        cut.cancel();
+        tasks.close();
+        tasks.wait().await;
+        store.close().await;
+        Ok(served?)
+    }
+}
+
+/// Services whose health is reported; the empty name is the server as a whole.
+const SERVICES: &[&str] = &[
+    "",
+    "xmtp.backend.v1.QueryService",
+    "xmtp.backend.v1.PublishService",
+    "xmtp.backend.v1.SubscribeService",
+    "xmtp.backend.v1.IdentityService",
+];
+
+async fn routes(
+    config: &ServerConfig,
+    store: &Arc<dyn EnvelopeStore>,
+    registry: &Arc<Registry>,
+    stop: &CancellationToken,
+    sessions: &TaskTracker,
+) -> (HealthReporter, Router) {
+    let limits = Arc::new(config.limits.clone());
+    let timing = Arc::new(config.timing.clone());
+    let (max_in, max_out) = (limits.max_request_bytes, limits.max_response_bytes);
+    let reader = Reader {
+        store: Arc::clone(store),
+        limits: Arc::clone(&limits),
+    };
+    let publisher = Publisher {
+        store: Arc::clone(store),
+        limits: Arc::clone(&limits),
+        timing: Arc::clone(&timing),
+        wallets: ContractWallets,
+    };
+    let subscriptions = Subscriptions {
+        store: Arc::clone(store),
+        registry: Arc::clone(registry),
+        limits: Arc::clone(&limits),
+        timing,
+        stop: stop.clone(),
+        sessions: sessions.clone(),
+    };
+    let (health, health_service) = tonic_health::server::health_reporter();
+    for service in SERVICES {
+        health
+            .set_service_status(*service, ServingStatus::Serving)
+            .await;
+    }
+    macro_rules! sized {
+        ($service:expr) => {
+            $service
+                .max_decoding_message_size(max_in)
+                .max_encoding_message_size(max_out)
+        };
+    }
+    let router = tonic::transport::Server::builder()
+        .max_concurrent_streams(limits.max_http2_streams)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keepalive_interval(Some(config.timing.http2_ping_interval))
+        .http2_keepalive_timeout(Some(config.timing.http2_ping_timeout))
+        .add_service(health_service)
+        .add_service(sized!(QueryServiceServer::new(reader.clone())))
+        .add_service(sized!(IdentityServiceServer::new(reader)))
+        .add_service(sized!(PublishServiceServer::new(publisher)))
+        .add_service(sized!(SubscribeServiceServer::new(subscriptions)));
+    (health, router)
+}
+
+fn connections(
+    listener: TcpListener,
+    cut: CancellationToken,
+) -> impl Stream<Item = std::io::Result<Connection>> {
+    async_stream::stream! {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, "nodelay");
+                    }
+                    yield Ok(Connection::new(stream, cut.clone()));
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: give the rest a moment to end.
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The one task of an instance that follows the store and tells the streams what became visible.
+
+use std::{sync::Arc, time::Duration};
+
+use highwater_wire::SequenceId;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    refusal::store_status,
+    registry::Registry,
+    session::Delivery,
+    store::{Arrival, EnvelopeStore, StoreError, Tail},
+};
+
+/// Payload bytes that one read of the tailer may bring.
+const READ_BYTES: usize = 4 * 1024 * 1024;
+
+pub(crate) struct Tailer {
+    pub(crate) store: Arc<dyn EnvelopeStore>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) poll: Duration,
+}
+
+impl Tailer {
+    /// Follows until cancelled. A failure of the store ends every stream with UNAVAILABLE, since
+    /// nothing can be promised on them any more (STR-035); following then goes on where it stopped.
+    pub(crate) async fn run(self, mut tail: Box<dyn Tail>, stop: CancellationToken) {
+        let mut hints = self.store.hints();
+        loop {
+            hints.borrow_and_update();
+            let step = tokio::select! {
+                () = stop.cancelled() => return,
+                step = self.step(&mut *tail) => step,
+            };
+            match step {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => self.registry.fail_all(&store_status(error)),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.poll) => {}
+                // The store outlives its hints; a closed channel leaves the poll.
+                Ok(()) = hints.changed() => {}
+            }
+        }
+    }
+
+    /// Passes on one batch; whether there was one.
+    async fn step(&self, tail: &mut dyn Tail) -> Result<bool, StoreError> {
+        let arrivals = tail.next().await?;
+        let any = !arrivals.is_empty();
+        // A topic that is registered after this look has these arrivals in its head already.
+        let wanted: Vec<Arrival> = arrivals
+            .into_iter()
+            .filter(|arrival| self.registry.wants(&arrival.topic))
+            .collect();
+        for batch in batches(&wanted) {
+            let mut envelopes = self.store.read_ids(&batch).await?;
+            envelopes.sort_unstable_by_key(|envelope| envelope.meta.sequence_id);
+            for envelope in &envelopes {
+                self.registry.dispatch(&Arc::new(Delivery::new(envelope)?));
+            }
+        }
+        Ok(any)
+    }
+}
+
+/// Cuts arrivals into reads of bounded size, each of at least one envelope.
+fn batches(arrivals: &[Arrival]) -> Vec<Vec<SequenceId>> {
+    let mut batches: Vec<Vec<SequenceId>> = Vec::new();
+    let mut room = 0;
+    for arrival in arrivals {
+        match batches.last_mut() {
+            Some(batch) if arrival.bytes <= room => {
+                batch.push(arrival.sequence_id);
+                room -= arrival.bytes;
+            }
+            _ => {
+                batches.push(vec![arrival.sequence_id]);
+                room = READ_BYTES.saturating_sub(arrival.bytes);
+            }
+        }
+    }
+    batches
+}

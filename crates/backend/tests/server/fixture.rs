@@ -1,0 +1,416 @@
+//! A running server with its file, clients, and builders of envelopes.
+
+use std::{future::Future, path::PathBuf, time::Duration};
+
+use highwater_backend::{Activity, DatabaseConfig, ServeError, Server, ServerConfig};
+use highwater_identity::sign::{self, LocalWallet};
+use highwater_wire::{
+    GroupId, InboxId, InstallationKey, Topic,
+    proto::{
+        associations::IdentityUpdate,
+        backend::{
+            ClientEnvelope, CommitLogEntry, Cursor, EnvelopeMeta, GroupMessage, KeyPackage,
+            PublishError, PublishRequest, QueryRequest, QueryResponse, ServerEnvelope, TopicQuery,
+            WelcomeMessage, client_envelope::Payload,
+            identity_service_client::IdentityServiceClient,
+            publish_service_client::PublishServiceClient, query_service_client::QueryServiceClient,
+            subscribe_service_client::SubscribeServiceClient, welcome_message,
+        },
+        contents::MlsCredential,
+    },
+};
+use openmls::prelude::{
+    BasicCredential, Ciphersuite, CredentialWithKey, LeafNodeParameters, Lifetime, MlsGroup,
+    MlsGroupCreateConfig, tls_codec::Serialize as _,
+};
+use openmls_basic_credential::SignatureKeyPair;
+use openmls_rust_crypto::OpenMlsRustCrypto;
+use prost::Message as _;
+use tempfile::TempDir;
+use tokio::{sync::oneshot, task::JoinHandle};
+use tonic::{Status, transport::Channel};
+
+pub(crate) const SUITE: Ciphersuite =
+    Ciphersuite::MLS_128_DHKEMX25519_CHACHA20POLY1305_SHA256_Ed25519;
+
+/// Longer than anything that should happen takes.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Fails the test instead of waiting for ever.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(SOON, future).await {
+        Ok(done) => done,
+        Err(_) => panic!("not in time: {what}"),
+    }
+}
+
+pub(crate) struct Running {
+    pub(crate) url: String,
+    pub(crate) activity: Activity,
+    shutdown: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Running {
+    /// Starts on the file; `change` adapts the configuration.
+    pub(crate) async fn start(file: &Home, change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let mut config = ServerConfig::new(file.database());
+        change(&mut config);
+        let server = Server::bind(config).await.expect("the server starts");
+        let url = format!("http://{}", server.local_addr());
+        let activity = server.activity();
+        let (shutdown, asked) = oneshot::channel::<()>();
+        let serving = tokio::spawn(server.serve(async {
+            // A dropped sender asks as well.
+            let _ = asked.await;
+        }));
+        Self {
+            url,
+            activity,
+            shutdown: Some(shutdown),
+            serving,
+        }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&self.url).await
+    }
+
+    /// Asks for the orderly end without waiting for it.
+    pub(crate) fn ask_to_stop(&mut self) {
+        if let Some(shutdown) = self.shutdown.take() {
+            let _ = shutdown.send(());
+        }
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.ask_to_stop();
+        soon("the orderly end", self.serving)
+            .await
+            .expect("no panic")
+            .expect("served");
+    }
+
+    /// Ends it without any order, as far as one process can.
+    pub(crate) async fn kill(self) {
+        self.serving.abort();
+        assert!(self.serving.await.is_err_and(|error| error.is_cancelled()));
+    }
+}
+
+/// A folder with the server's database.
+pub(crate) struct Home(TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.path().join("backend.db")
+    }
+
+    pub(crate) fn database(&self) -> DatabaseConfig {
+        format!("sqlite:{}", self.path().display())
+            .parse()
+            .expect("a database")
+    }
+}
+
+/// A server with its own file and the protocol's numbers.
+pub(crate) async fn server() -> (Home, Running) {
+    server_with(|_| {}).await
+}
+
+pub(crate) async fn server_with(change: impl FnOnce(&mut ServerConfig)) -> (Home, Running) {
+    let home = Home::new();
+    let running = Running::start(&home, change).await;
+    (home, running)
+}
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) channel: Channel,
+    pub(crate) query: QueryServiceClient<Channel>,
+    pub(crate) publish: PublishServiceClient<Channel>,
+    pub(crate) subscribe: SubscribeServiceClient<Channel>,
+    pub(crate) identity: IdentityServiceClient<Channel>,
+}
+
+impl Client {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let endpoint = Channel::from_shared(url.to_owned()).expect("a url");
+        let channel = endpoint.connect().await.expect("connected");
+        let max = 64 * 1024 * 1024;
+        Self {
+            query: QueryServiceClient::new(channel.clone()).max_decoding_message_size(max),
+            publish: PublishServiceClient::new(channel.clone()).max_decoding_message_size(max),
+            subscribe: SubscribeServiceClient::new(channel.clone()).max_decoding_message_size(max),
+            identity: IdentityServiceClient::new(channel.clone()),
+            channel,
+        }
+    }
+
+    pub(crate) async fn put(
+        &self,
+        envelopes: Vec<ClientEnvelope>,
+    ) -> Result<Vec<EnvelopeMeta>, Status> {
+        let request = PublishRequest { envelopes };
+        Ok(self
+            .publish
+            .clone()
+            .publish(request)
+            .await?
+            .into_inner()
+            .envelope_metas)
+    }
+
+    /// Publishes one envelope and gives its id.
+    pub(crate) async fn put_one(&self, envelope: ClientEnvelope) -> u64 {
+        let metas = self.put(vec![envelope]).await.expect("published");
+        assert_eq!(metas.len(), 1);
+        id(&metas[0])
+    }
+
+    pub(crate) async fn page(
+        &self,
+        queries: &[(Topic, u64)],
+        limit: u32,
+    ) -> Result<QueryResponse, Status> {
+        let queries = queries
+            .iter()
+            .map(|(topic, after)| at(*topic, *after))
+            .collect();
+        Ok(self
+            .query
+            .clone()
+            .query(QueryRequest { queries, limit })
+            .await?
+            .into_inner())
+    }
+
+    /// All ids of a topic, page by page.
+    pub(crate) async fn all(&self, topic: Topic) -> Vec<u64> {
+        let mut ids = Vec::new();
+        loop {
+            let after = ids.last().copied().unwrap_or(0);
+            let page = self.page(&[(topic, after)], 0).await.expect("a page");
+            ids.extend(page.envelopes.iter().map(envelope_id));
+            if !has_more(&page) {
+                return ids;
+            }
+        }
+    }
+}
+
+pub(crate) fn has_more(page: &QueryResponse) -> bool {
+    page.continuation.expect("a continuation").has_more
+}
+
+pub(crate) fn at(topic: Topic, after: u64) -> TopicQuery {
+    let cursor = (after > 0).then_some(Cursor { sequence_id: after });
+    TopicQuery {
+        topic: Some(topic.to_proto()),
+        cursor,
+    }
+}
+
+pub(crate) fn id(meta: &EnvelopeMeta) -> u64 {
+    meta.cursor.expect("a cursor").sequence_id
+}
+
+pub(crate) fn envelope_id(envelope: &ServerEnvelope) -> u64 {
+    id(envelope.meta.as_ref().expect("metadata"))
+}
+
+/// The PublishError in a status.
+pub(crate) fn publish_error(status: &Status) -> PublishError {
+    let rich = tonic_types::pb::Status::decode(status.details()).expect("a google.rpc.Status");
+    assert_eq!(rich.code, i32::from(status.code()));
+    let detail = rich.details.first().expect("a detail");
+    assert_eq!(
+        detail.type_url,
+        "type.googleapis.com/xmtp.backend.v1.PublishError"
+    );
+    PublishError::decode(detail.value.as_slice()).expect("a PublishError")
+}
+
+pub(crate) fn envelope(payload: Payload) -> ClientEnvelope {
+    ClientEnvelope {
+        payload: Some(payload),
+    }
+}
+
+pub(crate) fn installation(number: u8) -> InstallationKey {
+    InstallationKey::from_bytes([number; 32])
+}
+
+/// A Welcome: the cheapest envelope there is. Its topic is `Topic::welcome(installation(number))`.
+pub(crate) fn welcome(number: u8, data: &[u8]) -> ClientEnvelope {
+    envelope(Payload::WelcomeMessage(WelcomeMessage {
+        version: Some(welcome_message::Version::V1(welcome_message::V1 {
+            installation_key: installation(number).as_bytes().to_vec(),
+            data: data.to_vec(),
+            hpke_public_key: vec![7; 32],
+            wrapper_algorithm: 1,
+            welcome_metadata: vec![8; 4],
+        })),
+    }))
+}
+
+pub(crate) fn welcome_topic(number: u8) -> Topic {
+    Topic::welcome(installation(number))
+}
+
+pub(crate) fn group_message(data: Vec<u8>) -> ClientEnvelope {
+    envelope(Payload::GroupMessage(GroupMessage {
+        data,
+        sender_hmac: vec![1, 2, 3],
+        should_push: true,
+    }))
+}
+
+pub(crate) fn key_package(bytes: Vec<u8>) -> ClientEnvelope {
+    envelope(Payload::KeyPackage(KeyPackage {
+        key_package_tls_serialized: bytes,
+    }))
+}
+
+pub(crate) fn commit_log(group: GroupId) -> ClientEnvelope {
+    let mut entry = vec![0x0a, 16];
+    entry.extend_from_slice(group.as_bytes());
+    envelope(Payload::CommitLogEntry(CommitLogEntry {
+        serialized_commit_log_entry: entry,
+        signature: None,
+    }))
+}
+
+pub(crate) fn identity(update: IdentityUpdate) -> ClientEnvelope {
+    envelope(Payload::IdentityUpdate(update))
+}
+
+/// A wallet with an inbox.
+pub(crate) struct Person {
+    pub(crate) wallet: LocalWallet,
+    pub(crate) inbox: InboxId,
+    pub(crate) seed: [u8; 32],
+    pub(crate) registration: IdentityUpdate,
+}
+
+impl Person {
+    pub(crate) fn new(seed: u8) -> Self {
+        let wallet = LocalWallet::generate();
+        let seed = [seed; 32];
+        let unsigned = sign::registration(wallet.address(), 0, public_key(&seed), 1);
+        let text = unsigned.text().to_owned();
+        let inbox = unsigned.inbox_id();
+        let registration = unsigned.finish(
+            wallet.sign_erc191(&text),
+            sign::sign_as_installation(&seed, &text),
+        );
+        Self {
+            wallet,
+            inbox,
+            seed,
+            registration,
+        }
+    }
+
+    /// An update that adds another installation.
+    pub(crate) fn add(&self, seed: u8) -> IdentityUpdate {
+        let seed = [seed; 32];
+        let unsigned = sign::add_installation(self.inbox, public_key(&seed), 2);
+        let text = unsigned.text().to_owned();
+        unsigned.finish(
+            self.wallet.sign_erc191(&text),
+            sign::sign_as_installation(&seed, &text),
+        )
+    }
+}
+
+fn public_key(seed: &[u8; 32]) -> InstallationKey {
+    // The public key of a seed, as the signature that it makes names it.
+    let signature = sign::sign_as_installation(seed, "");
+    match signature.signature {
+        Some(highwater_wire::proto::associations::signature::Signature::InstallationKey(key)) => {
+            InstallationKey::try_from(key.public_key.as_slice()).expect("32 bytes")
+        }
+        _ => panic!("an installation signs with its key"),
+    }
+}
+
+/// A real MLS member of one group.
+pub(crate) struct MlsMember {
+    provider: OpenMlsRustCrypto,
+    signer: SignatureKeyPair,
+    credential: CredentialWithKey,
+    group: MlsGroup,
+}
+
+impl MlsMember {
+    pub(crate) fn new(group: &[u8]) -> Self {
+        let inbox_id = InboxId::from_bytes([9; 32]).to_string();
+        Self::with_identity(group, MlsCredential { inbox_id }.encode_to_vec())
+    }
+
+    pub(crate) fn with_identity(group: &[u8], identity: Vec<u8>) -> Self {
+        let provider = OpenMlsRustCrypto::default();
+        let signer = SignatureKeyPair::new(SUITE.signature_algorithm()).expect("a key pair");
+        let credential = CredentialWithKey {
+            credential: BasicCredential::new(identity).into(),
+            signature_key: signer.public().into(),
+        };
+        let config = MlsGroupCreateConfig::builder().ciphersuite(SUITE).build();
+        let group = MlsGroup::new_with_group_id(
+            &provider,
+            &signer,
+            &config,
+            openmls::group::GroupId::from_slice(group),
+            credential.clone(),
+        )
+        .expect("a group");
+        Self {
+            provider,
+            signer,
+            credential,
+            group,
+        }
+    }
+
+    pub(crate) fn installation(&self) -> InstallationKey {
+        InstallationKey::try_from(self.signer.public()).expect("32 bytes")
+    }
+
+    pub(crate) fn message(&mut self, text: &[u8]) -> Vec<u8> {
+        let message = self
+            .group
+            .create_message(&self.provider, &self.signer, text);
+        message.expect("a message").to_bytes().expect("bytes")
+    }
+
+    pub(crate) fn commit(&mut self) -> Vec<u8> {
+        let bundle = self
+            .group
+            .self_update(&self.provider, &self.signer, LeafNodeParameters::default())
+            .expect("a commit");
+        bundle.into_commit().to_bytes().expect("bytes")
+    }
+
+    pub(crate) fn proposal(&mut self) -> Vec<u8> {
+        let (proposal, _) = self
+            .group
+            .propose_self_update(&self.provider, &self.signer, LeafNodeParameters::default())
+            .expect("a proposal");
+        proposal.to_bytes().expect("bytes")
+    }
+
+    pub(crate) fn key_package(&self, lifetime: Lifetime) -> Vec<u8> {
+        openmls::prelude::KeyPackage::builder()
+            .key_package_lifetime(lifetime)
+            .build(SUITE, &self.provider, &self.signer, self.credential.clone())
+            .expect("a key package")
+            .into_key_package()
+            .tls_serialize_detached()
+            .expect("bytes")
+    }
+}

@@ -1,0 +1,7 @@
+//! The server as a peer sees it: a real tonic client over loopback, a real SQLite file.
+
+mod fixture;
+mod lifecycle;
+mod publish;
+mod read;
+mod subscribe;
