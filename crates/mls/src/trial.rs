@@ -1,0 +1,424 @@
+//! One group inside one attempt.
+//!
+//! A [`Trial`] is loaded after the writer is held, changed in memory, and either stored in the same transaction or
+//! dropped. Nothing of it outlives the attempt (STR-071).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::UNIX_EPOCH;
+
+use highwater_store::WriteTx;
+use highwater_wire::{GroupId, SequenceId};
+use openmls::extensions::AppDataDictionary;
+use openmls::group::{MlsGroup, PastEpochDeletion};
+use openmls::prelude::LeafNodeIndex;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{self, Before, CommitFacts};
+use crate::overlay::{Label, OverlayError};
+use crate::profile::{RETAINED_EPOCHS, create_config, credential, satisfies};
+use crate::provider::{InstallationSigner, Provider};
+use crate::{Components, Member, MlsError, installation, key_package, rows, status};
+
+/// A group's MLS state in memory, with what this attempt changed in it.
+///
+/// `Send`, so that a blocking thread can take it for heavy work.
+pub struct Trial {
+    id: GroupId,
+    pub(crate) provider: Provider,
+    pub(crate) group: MlsGroup,
+    join_epoch: u64,
+    /// Decoded at most once for a group state.
+    components: OnceLock<Arc<Components>>,
+    pub(crate) journal: Journal,
+}
+
+/// What happened to the message secrets since they were last written down.
+///
+/// OpenMLS rewrites all message secrets with each message, so an attempt writes them down once, at its end. To drop
+/// the last message alone, the group is then loaded as it was last written down and given the messages before it again.
+#[derive(Default)]
+pub(crate) struct Journal {
+    /// The application messages processed since.
+    messages: Vec<Vec<u8>>,
+    /// How many of them precede the mark.
+    at_mark: usize,
+    /// Something else used secrets, too, so repeating the messages wouldn't restore them.
+    unrepeatable: bool,
+}
+
+impl Journal {
+    pub(crate) fn message(&mut self, data: &[u8]) {
+        self.messages.push(data.to_vec());
+    }
+
+    pub(crate) fn other_use(&mut self) {
+        self.unrepeatable = true;
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// A commit that passed validation and isn't applied.
+pub struct StagedCommit {
+    facts: CommitFacts,
+    removed: Vec<(u32, Member)>,
+    staged: Option<Box<openmls::group::StagedCommit>>,
+}
+
+impl StagedCommit {
+    /// What it does.
+    pub fn facts(&self) -> &CommitFacts {
+        &self.facts
+    }
+}
+
+impl std::fmt::Debug for StagedCommit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StagedCommit").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// What applying a commit came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// It removed this installation: the group is inactive.
+    pub removed_self: bool,
+}
+
+/// Who sat in a leaf through an epoch, and left it then.
+#[derive(Serialize, Deserialize)]
+struct FormerLeaf {
+    last_epoch: u64,
+    leaf: u32,
+    member: Member,
+}
+
+impl Trial {
+    /// Loads a group, `None` if there is no MLS state of it.
+    pub async fn load(tx: &mut WriteTx, id: GroupId) -> Result<Option<Self>, MlsError> {
+        let provider = Provider::new(rows::load(tx, id).await?);
+        let Some(group) = load_group(&provider, id)? else { return Ok(None) };
+        let join_epoch = provider
+            .overlay
+            .read(Label::JoinEpoch, Vec::new())?
+            .ok_or(MlsError::Damaged("join epoch"))?;
+        Ok(Some(Self::of(id, provider, group, join_epoch)))
+    }
+
+    /// Creates a group that holds only this installation, with its components in place from the first epoch on.
+    ///
+    /// # Errors
+    /// [`MlsError::GroupExists`]; [`MlsError::NoInstallation`] or [`MlsError::NoInbox`] before there is an installation
+    /// with an inbox; [`MlsError::InvalidChange`] for components over their limits.
+    pub async fn create(
+        tx: &mut WriteTx,
+        id: GroupId,
+        components: Components,
+    ) -> Result<Self, MlsError> {
+        let invalid = |component| MlsError::InvalidChange(format!("component {component:#06x}"));
+        components.bounds().map_err(invalid)?;
+        Components::decode(&components.encode()).map_err(invalid)?;
+        let owner = installation(tx).await?.ok_or(MlsError::NoInstallation)?;
+        let inbox = owner.inbox.ok_or(MlsError::NoInbox)?;
+        let provider = Provider::new(rows::load(tx, id).await?);
+        if load_group(&provider, id)?.is_some() {
+            return Err(MlsError::GroupExists);
+        }
+        let config =
+            create_config(components.encode(), key_package::leaf_lifetime(tx.now_ns()))?;
+        let group = MlsGroup::new_with_group_id(
+            &provider,
+            &InstallationSigner(owner.signing()),
+            &config,
+            mls_id(id),
+            credential(inbox, owner.key),
+        )
+        .map_err(MlsError::library)?;
+        provider.overlay.write(Label::JoinEpoch, Vec::new(), &0_u64)?;
+        let mut trial = Self::of(id, provider, group, 0);
+        trial.write_secrets()?;
+        Ok(trial)
+    }
+
+    fn of(id: GroupId, provider: Provider, group: MlsGroup, join_epoch: u64) -> Self {
+        let journal = Journal::default();
+        Self { id, provider, group, join_epoch, components: OnceLock::new(), journal }
+    }
+
+    /// Writes the changed rows: a few multi-row statements, whatever happened before.
+    pub async fn store(&mut self, tx: &mut WriteTx) -> Result<(), MlsError> {
+        self.provider.overlay.settle();
+        self.write_secrets()?;
+        rows::store(tx, &self.provider.overlay).await?;
+        status::put(tx, self.id, &self.state()).await
+    }
+
+    fn state(&self) -> status::GroupState {
+        status::GroupState {
+            epoch: self.epoch(),
+            join_epoch: self.join_epoch,
+            active: self.is_active(),
+        }
+    }
+
+    /// From here on changes can be dropped with [`Self::rollback_to_mark`]. An earlier mark is given up: what changed
+    /// since it stays.
+    ///
+    /// # Errors
+    /// [`MlsError::Library`] if the secrets used so far can't be written down.
+    pub fn mark(&mut self) -> Result<(), MlsError> {
+        self.provider.overlay.settle();
+        if self.journal.unrepeatable {
+            self.write_secrets()?;
+        }
+        self.provider.overlay.mark();
+        self.journal.at_mark = self.journal.messages.len();
+        Ok(())
+    }
+
+    /// Drops every change since the mark, and every mutable object that knew of them.
+    ///
+    /// # Errors
+    /// After an error the trial must be dropped.
+    pub fn rollback_to_mark(&mut self) -> Result<(), MlsError> {
+        self.provider.overlay.drop_layer();
+        let group = load_group(&self.provider, self.id)?;
+        self.group = group.ok_or(MlsError::Damaged("the group below the mark"))?;
+        self.components = OnceLock::new();
+        let mut messages = std::mem::take(&mut self.journal.messages);
+        messages.truncate(self.journal.at_mark);
+        self.journal.clear();
+        for data in &messages {
+            let message = crate::input::parse(data).map_err(MlsError::library)?;
+            self.group.process_message(&self.provider, message).map_err(MlsError::library)?;
+        }
+        self.write_secrets()
+    }
+
+    /// Writes the message secrets down, below any mark. Right only while the group's secrets are those of the mark.
+    pub(crate) fn write_secrets(&mut self) -> Result<(), MlsError> {
+        self.journal.clear();
+        write_secrets(&self.provider, &mut self.group)
+    }
+
+    /// The group.
+    pub fn group(&self) -> GroupId {
+        self.id
+    }
+
+    /// The current epoch.
+    pub fn epoch(&self) -> u64 {
+        self.group.epoch().as_u64()
+    }
+
+    /// The epoch in which this installation joined, 0 for its creator.
+    pub fn join_epoch(&self) -> u64 {
+        self.join_epoch
+    }
+
+    /// Whether this installation still is a member.
+    pub fn is_active(&self) -> bool {
+        self.group.is_active()
+    }
+
+    /// How many standalone proposals of the current epoch are stored.
+    pub fn stored_proposals(&self) -> usize {
+        self.group.pending_proposals().count()
+    }
+
+    /// What all members of an epoch have in common and nobody else; equal only for equal group states.
+    pub fn epoch_authenticator(&self) -> Vec<u8> {
+        self.group.epoch_authenticator().as_slice().to_vec()
+    }
+
+    /// The components as of the current epoch.
+    pub fn components(&self) -> Result<Arc<Components>, MlsError> {
+        if let Some(components) = self.components.get() {
+            return Ok(Arc::clone(components));
+        }
+        let decoded = Components::decode(self.dictionary()?);
+        let components = Arc::new(decoded.map_err(|_| MlsError::Damaged("components"))?);
+        Ok(Arc::clone(self.components.get_or_init(|| components)))
+    }
+
+    pub(crate) fn dictionary(&self) -> Result<&AppDataDictionary, MlsError> {
+        let extension = self.group.extensions().app_data_dictionary();
+        extension.map(|extension| extension.dictionary()).ok_or(MlsError::Damaged("dictionary"))
+    }
+
+    /// Refuses work in a group that requires a newer client.
+    pub(crate) fn unmet_floor(&self) -> Result<Option<String>, MlsError> {
+        let floor = self.components()?.minimum_version.clone();
+        Ok(floor.filter(|floor| !satisfies(Some(floor))))
+    }
+
+    /// The leaves of the current epoch, in tree order.
+    pub fn members(&self) -> Vec<Member> {
+        self.leaves().into_values().collect()
+    }
+
+    /// This installation's leaf.
+    ///
+    /// # Errors
+    /// [`MlsError::Inactive`] after it was removed.
+    pub fn me(&self) -> Result<Member, MlsError> {
+        let leaf = self.group.own_leaf_node().filter(|_| self.is_active()).ok_or(MlsError::Inactive)?;
+        Member::read(leaf.credential(), leaf.signature_key().as_slice())
+            .ok_or(MlsError::Damaged("own leaf"))
+    }
+
+    /// Leaves whose credential isn't one of this profile never get in, so none is left out here.
+    pub(crate) fn leaves(&self) -> BTreeMap<LeafNodeIndex, Member> {
+        let members = self.group.members().filter_map(|leaf| {
+            Some((leaf.index, Member::read(&leaf.credential, &leaf.signature_key)?))
+        });
+        members.collect()
+    }
+
+    /// Who sat in a leaf in an epoch that is current or retained.
+    pub(crate) fn leaf_in(
+        &self,
+        leaf: LeafNodeIndex,
+        epoch: u64,
+    ) -> Result<Option<Member>, OverlayError> {
+        if epoch < self.epoch() {
+            let former = self.former_leaves()?;
+            let then = former.iter().filter(|former| former.leaf == leaf.u32() && former.last_epoch >= epoch);
+            if let Some(former) = then.min_by_key(|former| former.last_epoch) {
+                return Ok(Some(former.member));
+            }
+        }
+        let member = self.group.member_at(leaf);
+        Ok(member.and_then(|member| Member::read(&member.credential, &member.signature_key)))
+    }
+
+    fn former_leaves(&self) -> Result<Vec<FormerLeaf>, OverlayError> {
+        Ok(self.provider.overlay.read(Label::FormerLeaves, Vec::new())?.unwrap_or_default())
+    }
+
+    pub(crate) fn staged(
+        &self,
+        committer: LeafNodeIndex,
+        staged: Box<openmls::group::StagedCommit>,
+    ) -> Result<StagedCommit, crate::InputFailure> {
+        let mut read = self.read_commit(committer, &staged)?;
+        read.staged = Some(staged);
+        Ok(read)
+    }
+
+    fn read_commit(
+        &self,
+        committer: LeafNodeIndex,
+        staged: &openmls::group::StagedCommit,
+    ) -> Result<StagedCommit, crate::InputFailure> {
+        let members = self.leaves();
+        let dictionary = self.dictionary().map_err(crate::InputFailure::library)?;
+        let facts = facts::read(&Before { dictionary, members: &members }, committer, staged)?;
+        let removed = staged.remove_proposals().filter_map(|remove| {
+            let leaf = remove.remove_proposal().removed();
+            Some((leaf.u32(), *members.get(&leaf)?))
+        });
+        Ok(StagedCommit { removed: removed.collect(), facts, staged: None })
+    }
+
+    /// The own commit that waits for its echo, read back from storage with its facts like anyone's.
+    ///
+    /// # Errors
+    /// [`MlsError::Damaged`] if what is stored is no commit this client could have made.
+    pub fn own_pending_commit(&self) -> Result<Option<StagedCommit>, MlsError> {
+        let Some(pending) = self.group.pending_commit() else { return Ok(None) };
+        let own = self.group.own_leaf_index();
+        let read = self.read_commit(own, pending);
+        read.map(Some).map_err(|_| MlsError::Damaged("pending commit"))
+    }
+
+    /// Applies another member's commit. It ends the epoch and discards an own pending commit.
+    ///
+    /// # Errors
+    /// After an error, roll back to the mark or drop the trial.
+    pub fn merge(&mut self, staged: StagedCommit, at: SequenceId) -> Result<Merged, MlsError> {
+        let commit = staged.staged.ok_or(MlsError::Damaged("an own commit where another's belongs"))?;
+        let removed_self = commit.self_removed();
+        self.remember(&staged.removed)?;
+        self.group.merge_staged_commit(&self.provider, *commit).map_err(MlsError::library)?;
+        tracing::debug!(group = ?self.id, epoch = self.epoch(), %at, removed_self, "merged a commit");
+        self.epoch_began();
+        Ok(Merged { removed_self })
+    }
+
+    /// Applies the own pending commit, its echo being the commit of this epoch.
+    ///
+    /// # Errors
+    /// After an error, roll back to the mark or drop the trial.
+    pub fn merge_own(&mut self, own: StagedCommit, at: SequenceId) -> Result<Merged, MlsError> {
+        if own.staged.is_some() || self.group.pending_commit().is_none() {
+            return Err(MlsError::Damaged("no own commit is pending"));
+        }
+        self.remember(&own.removed)?;
+        self.group.merge_pending_commit(&self.provider).map_err(MlsError::library)?;
+        tracing::debug!(group = ?self.id, epoch = self.epoch(), %at, "merged an own commit");
+        self.epoch_began();
+        Ok(Merged { removed_self: false })
+    }
+
+    fn epoch_began(&mut self) {
+        self.components = OnceLock::new();
+        self.journal.other_use();
+    }
+
+    /// Gives up the own pending commit, if there is one.
+    pub fn clear_pending_commit(&mut self) -> Result<(), MlsError> {
+        Ok(self.group.clear_pending_commit(&self.provider.overlay)?)
+    }
+
+    /// Messages of the ending epoch may still arrive after others moved into the leaves it empties.
+    fn remember(&mut self, removed: &[(u32, Member)]) -> Result<(), MlsError> {
+        let ending = self.epoch();
+        let mut former = self.former_leaves()?;
+        let before = former.len();
+        former.retain(|former| former.last_epoch + RETAINED_EPOCHS > ending);
+        if removed.is_empty() && former.len() == before {
+            return Ok(());
+        }
+        let left = removed.iter().map(|(leaf, member)| FormerLeaf {
+            last_epoch: ending,
+            leaf: *leaf,
+            member: *member,
+        });
+        former.extend(left);
+        Ok(self.provider.overlay.write(Label::FormerLeaves, Vec::new(), &former)?)
+    }
+}
+
+pub(crate) fn mls_id(id: GroupId) -> openmls::group::GroupId {
+    openmls::group::GroupId::from_slice(id.as_bytes())
+}
+
+fn load_group(provider: &Provider, id: GroupId) -> Result<Option<MlsGroup>, MlsError> {
+    Ok(MlsGroup::load(&provider.overlay, &mls_id(id))?)
+}
+
+/// Has OpenMLS write the message secrets of a group, which [`Overlay`](crate::overlay::Overlay) otherwise only notes.
+/// Nothing is older than the beginning of time, so nothing is deleted.
+pub(crate) fn write_secrets(provider: &Provider, group: &mut MlsGroup) -> Result<(), MlsError> {
+    if !provider.overlay.secrets_stale() {
+        return Ok(());
+    }
+    provider.overlay.take_secrets(true);
+    let written =
+        group.delete_past_epoch_secrets(provider, PastEpochDeletion::before_timestamp(UNIX_EPOCH));
+    provider.overlay.take_secrets(false);
+    written.map_err(MlsError::library)
+}
+
+impl From<OverlayError> for MlsError {
+    fn from(error: OverlayError) -> Self {
+        match error {
+            OverlayError::Decode(label) => Self::Damaged(label.name()),
+            other => Self::library(other),
+        }
+    }
+}
