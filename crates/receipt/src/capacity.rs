@@ -1,11 +1,11 @@
 //! Who may receive, and how much.
 //!
 //! A topic may fill up to [`PER_TOPIC`](crate::budgets::PER_TOPIC) as long as its kind has used at
-//! most three quarters of its budget. The last quarter is kept for topics with little pending: it is
-//! divided by the number of topics that hold anything, and only a topic within that share is
-//! admitted there. So the topics that hold the most pause first, and a few held topics can't stop
-//! all others (STR-063). An empty topic may always take one envelope while the kind's budget itself
-//! lasts, and none beyond it.
+//! most three quarters of its budget. The last quarter is kept for topics with little pending: a
+//! topic is admitted there only within its share, which is the quarter divided by the number of
+//! topics that hold anything, and no more than a quarter of what would then be left. So the topics
+//! that hold the most pause first, and a few held topics can't stop all others (STR-063). An empty
+//! topic may always take one envelope while the kind's budget itself lasts, and none beyond it.
 
 use std::collections::BTreeMap;
 
@@ -46,18 +46,22 @@ impl Usage {
             return Err(Budget::Kind);
         }
         let first = topic.rows == 1;
-        if !first && !kind.fits(open_part(self.budget)) && !topic.fits(self.share()) {
+        if !first && !kind.fits(open_part(self.budget)) && !topic.fits(self.share(kind)) {
             return Err(Budget::Kind);
         }
         (self.topic, self.kind) = (topic, kind);
         Ok(())
     }
 
-    /// What a topic may hold once the open part is used up.
-    fn share(&self) -> Quantity {
+    /// What a topic may hold once the open part is used up, when `kind` is then pending in all.
+    fn share(&self, kind: Quantity) -> Quantity {
         let reserve = self.budget.less(open_part(self.budget));
+        let left = self.budget.less(kind);
         let holding = self.holding.max(1);
-        Quantity { rows: reserve.rows / holding, bytes: reserve.bytes / holding }
+        Quantity {
+            rows: (reserve.rows / holding).min(left.rows / 4),
+            bytes: (reserve.bytes / holding).min(left.bytes / 4),
+        }
     }
 }
 
@@ -182,8 +186,8 @@ mod tests {
 
     /// Shows: STR-063, PROC-020.
     #[test]
-    fn eight_topics_that_hold_all_they_may_leave_room_for_others() {
-        let held = fill(budgets::GROUP, 16, 200);
+    fn topics_that_hold_all_they_may_leave_room_for_others() {
+        let held = fill(budgets::GROUP, 30, 200);
         assert!(held[..6].iter().all(|load| load.rows == budgets::PER_TOPIC.rows));
         assert!(held[6..].iter().all(|load| load.rows >= 1 && load.rows < 300), "{held:?}");
     }

@@ -80,7 +80,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, times: usize) -> Option<F
 
 /// Waits until no write is under way.
 async fn settled(store: &Store) {
-    store.write::<_, DeliveryError>("settled", |_| Box::pin(async { Ok(()) })).await.unwrap();
+    store.write::<_, DeliveryError, _>("settled", |_| Box::pin(async { Ok(()) })).await.unwrap();
 }
 
 /// Shows: PROC-052, STR-094.
@@ -127,7 +127,7 @@ async fn a_read_dropped_before_its_commit_is_admitted_leaves_the_item_out() {
     let writer = store.clone();
     let busy = tokio::spawn(async move {
         writer
-            .write::<_, DeliveryError>("busy", move |_| {
+            .write::<_, DeliveryError, _>("busy", move |_| {
                 Box::pin(async move {
                     let _ = entered.send(());
                     let _ = held.await;
@@ -161,7 +161,7 @@ async fn an_acknowledgement_that_cannot_be_stored_ends_the_reader_and_the_item_c
          BEGIN SELECT RAISE(ABORT, 'the disk of the test'); END";
     let run = async |sql: &'static str| {
         store
-            .write::<_, DeliveryError>("fault", move |tx| {
+            .write::<_, DeliveryError, _>("fault", move |tx| {
                 Box::pin(async move {
                     sqlx::query(sql).execute(tx.conn()).await?;
                     Ok(())

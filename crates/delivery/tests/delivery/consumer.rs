@@ -121,7 +121,7 @@ async fn a_message_deleted_while_it_waits_is_not_handed_out() {
     assert_eq!(next(&mut consumer).await, "a");
     let gone = text(A, "b").id;
     store
-        .write::<_, DeliveryError>("delete", move |tx| {
+        .write::<_, DeliveryError, _>("delete", move |tx| {
             Box::pin(async move { delete(tx, gone).await })
         })
         .await
@@ -171,7 +171,7 @@ async fn a_waiting_consumer_finds_what_another_task_stores() {
 async fn a_waiting_consumer_finds_what_another_connection_stores() {
     let fixture = store().await;
     let mut consumer = open(fixture.store(), Selection::all()).await;
-    let other = fixture.second_store().await;
+    let other = fixture.another().await;
     let waiting = tokio::spawn(async move { name(&consumer.next_wait().await.unwrap()) });
     arrive(&other, &[(A, "from elsewhere")]).await;
     let found = tokio::time::timeout(Duration::from_secs(20), waiting).await;

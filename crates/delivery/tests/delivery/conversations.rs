@@ -22,7 +22,7 @@ async fn storing_a_conversation_again_keeps_consent_and_beginning() {
     put(store, again.clone()).await;
     put(store, Conversation { discovered_by: None, ..again.clone() }).await;
     let all: Vec<_> = store
-        .read::<_, DeliveryError>("all", |tx| Box::pin(async move { conversations(tx).await }))
+        .read::<_, DeliveryError, _>("all", |tx| Box::pin(async move { conversations(tx).await }))
         .await
         .unwrap();
     assert_eq!(all.len(), 4);

@@ -9,7 +9,7 @@ use crate::support::*;
 async fn page(store: &Store, query: HistoryQuery) -> HistoryPage {
     let database = store.database_id();
     store
-        .read::<_, DeliveryError>("history", move |tx| {
+        .read::<_, DeliveryError, _>("history", move |tx| {
             Box::pin(async move { history(tx, database, &query).await })
         })
         .await

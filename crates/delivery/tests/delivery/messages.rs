@@ -18,14 +18,14 @@ async fn confirmed(store: &Store, id: MessageId) -> Result<u64, DeliveryError> {
 
 async fn removed(store: &Store, id: MessageId) -> bool {
     store
-        .write::<_, DeliveryError>("delete", move |tx| Box::pin(async move { delete(tx, id).await }))
+        .write::<_, DeliveryError, _>("delete", move |tx| Box::pin(async move { delete(tx, id).await }))
         .await
         .unwrap()
 }
 
 async fn failed(store: &Store, id: MessageId, why: &'static str) {
     store
-        .write::<_, DeliveryError>("fail", move |tx| {
+        .write::<_, DeliveryError, _>("fail", move |tx| {
             Box::pin(async move { fail(tx, id, why).await })
         })
         .await

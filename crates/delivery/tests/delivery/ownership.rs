@@ -1,21 +1,22 @@
 use std::{
     io::{BufRead as _, BufReader},
     process::{Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use highwater_delivery::{
     Acknowledgement, ConsumerError, ConsumerOwner, DEFAULT_CONSUMER_LEASE, DefaultConsumer,
-    DeliveryError, Selection, owner,
+    DeliveryError, MIGRATIONS, Selection, owner,
 };
-use highwater_store::Store;
-use highwater_testkit_base::eventually;
+use highwater_store::{DatabaseKey, OpenOptions, Store};
+use highwater_testkit_base::{TestClock, eventually};
 
 use crate::support::*;
 
 async fn recorded(store: &Store) -> Option<ConsumerOwner> {
     store
-        .read::<_, DeliveryError>("owner", |tx| Box::pin(async move { owner(tx).await }))
+        .read::<_, DeliveryError, _>("owner", |tx| Box::pin(async move { owner(tx).await }))
         .await
         .unwrap()
 }
@@ -42,7 +43,7 @@ async fn a_second_default_consumer_is_refused_until_the_first_closes() {
 #[tokio::test]
 async fn ownership_is_one_over_all_connections_to_the_database() {
     let fixture = store().await;
-    let other = fixture.second_store().await;
+    let other = fixture.another().await;
     let mut first = open(fixture.store(), Selection::all()).await;
     assert!(matches!(refused(&other).await, ConsumerError::AlreadyActive { .. }));
     arrive(&other, &[(A, "a")]).await;
@@ -70,10 +71,9 @@ const CHILD_DATABASE: &str = "HIGHWATER_TEST_CHILD_DATABASE";
 async fn child_that_owns_until_it_is_killed() {
     let Ok(database) = std::env::var(CHILD_DATABASE) else { return };
     let (path, key) = database.split_once('|').unwrap();
-    let store = highwater_testkit_base::open_at(path.as_ref(), key, vec![
-        highwater_delivery::MIGRATIONS,
-    ])
-    .await;
+    let key = DatabaseKey::from_hex(key).unwrap();
+    let options = OpenOptions::new(path, key, vec![MIGRATIONS]).clock(Arc::new(TestClock::default()));
+    let store = Store::open(options).await.unwrap();
     let mut consumer = open(&store, Selection::all()).await;
     let item = consumer.next().await.unwrap().unwrap();
     println!("\nowns, has {}", name(&item));
@@ -88,7 +88,7 @@ async fn a_killed_owner_is_replaced_at_once() {
     arrive(store, &[(A, "a"), (A, "b")]).await;
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["ownership::child_that_owns_until_it_is_killed", "--exact", "--nocapture"])
-        .env(CHILD_DATABASE, format!("{}|{}", fixture.path().display(), fixture.key_hex()))
+        .env(CHILD_DATABASE, format!("{}|{}", fixture.path().display(), fixture.key().to_hex().as_str()))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -190,7 +190,7 @@ async fn a_living_owner_renews_its_lease() {
     let consumer = open(store, Selection::all()).await;
     let until = recorded(store).await.unwrap().until_ns;
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
-    eventually(Duration::from_secs(30), async || {
+    eventually("the lease is renewed", Duration::from_secs(30), async || {
         recorded(store).await.is_some_and(|owner| owner.until_ns > until)
     })
     .await;

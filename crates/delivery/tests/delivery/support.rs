@@ -40,7 +40,7 @@ pub(crate) fn conversation(group: GroupId) -> Conversation {
 
 pub(crate) async fn put(store: &Store, conversation: Conversation) {
     store
-        .write::<_, DeliveryError>("put", move |tx| {
+        .write::<_, DeliveryError, _>("put", move |tx| {
             Box::pin(async move { put_conversation(tx, conversation).await })
         })
         .await
@@ -49,7 +49,7 @@ pub(crate) async fn put(store: &Store, conversation: Conversation) {
 
 pub(crate) async fn consent(store: &Store, group: GroupId, consent: Consent) {
     store
-        .write::<_, DeliveryError>("consent", move |tx| {
+        .write::<_, DeliveryError, _>("consent", move |tx| {
             Box::pin(async move { set_consent(tx, group, consent).await })
         })
         .await
@@ -74,7 +74,7 @@ pub(crate) fn text(group: GroupId, name: &str) -> NewMessage {
 
 pub(crate) async fn publish(store: &Store, messages: Vec<NewMessage>) -> Vec<Inserted> {
     store
-        .write::<_, DeliveryError>("publish", move |tx| {
+        .write::<_, DeliveryError, _>("publish", move |tx| {
             Box::pin(async move { insert_published(tx, &messages).await })
         })
         .await
@@ -88,7 +88,7 @@ pub(crate) async fn arrive(store: &Store, names: &[(GroupId, &str)]) {
 
 pub(crate) async fn prepare(store: &Store, message: NewMessage) -> Inserted {
     store
-        .write::<_, DeliveryError>("prepare", move |tx| {
+        .write::<_, DeliveryError, _>("prepare", move |tx| {
             Box::pin(async move { insert_unpublished(tx, message).await })
         })
         .await
@@ -97,7 +97,7 @@ pub(crate) async fn prepare(store: &Store, message: NewMessage) -> Inserted {
 
 pub(crate) async fn stored(store: &Store, id: MessageId) -> StoredMessage {
     store
-        .read::<_, DeliveryError>("message", move |tx| {
+        .read::<_, DeliveryError, _>("message", move |tx| {
             Box::pin(async move { message(tx, id).await })
         })
         .await
@@ -108,7 +108,7 @@ pub(crate) async fn stored(store: &Store, id: MessageId) -> StoredMessage {
 /// D of a group.
 pub(crate) async fn d(store: &Store, group: GroupId) -> u64 {
     store
-        .read::<_, DeliveryError>("D", move |tx| {
+        .read::<_, DeliveryError, _>("D", move |tx| {
             Box::pin(async move { delivered(tx, group).await })
         })
         .await
@@ -153,7 +153,7 @@ pub(crate) async fn refused(store: &Store) -> ConsumerError {
 /// The invariants hold over the whole database.
 pub(crate) async fn sound(store: &Store) {
     let audit = store
-        .read::<_, DeliveryError>("audit", |tx| Box::pin(async move { audit(tx).await }))
+        .read::<_, DeliveryError, _>("audit", |tx| Box::pin(async move { audit(tx).await }))
         .await
         .unwrap();
     assert!(audit.violations.is_empty(), "{:?}", audit.violations);

@@ -226,7 +226,7 @@ async fn welcomes_are_settled_one_by_one_in_any_order() {
     assert!(!settle(9).await);
     assert_eq!(ids(store, topic).await, [1, 3]);
     let (one, two, through): (_, _, Vec<_>) = store
-        .read::<_, ReceiptError>("read", move |tx| {
+        .read::<_, ReceiptError, _>("read", move |tx| {
             Box::pin(async move {
                 Ok((
                     pending_one(tx, topic, id(1)).await?,

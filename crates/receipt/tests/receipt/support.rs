@@ -44,7 +44,7 @@ pub(crate) fn envelope(topic: Topic, id: u64, size: usize) -> ServerEnvelope {
     ServerEnvelope {
         meta: Some(EnvelopeMeta {
             cursor: Some(backend::Cursor { sequence_id: id }),
-            server_ns: 1_000 + id,
+            server_ns: 1_000 + id % 1_000_000,
             message_hash: Some(backend::MessageHash {
                 hash: Some(message_hash::Hash::Sha256(hash(id))),
             }),
