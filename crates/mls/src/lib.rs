@@ -52,6 +52,9 @@ mod transcript;
 mod trial;
 mod welcome;
 
+#[cfg(test)]
+mod tests;
+
 use highwater_store::Migrations;
 
 pub use audit::audit;
@@ -76,6 +79,7 @@ pub use policy::{PolicyViolation, check_commit};
 pub use profile::{CLIENT_VERSION, Member, RETAINED_EPOCHS};
 pub use recipient::{Recipient, WrapperKey, read_key_package};
 pub use status::{GroupState, delete_group, epoch, group_state, groups};
+pub use transcript::join_transcript;
 pub use trial::{Merged, StagedCommit, Trial};
 pub use welcome::{
     OpenedWelcome, Unwrapped, WelcomeDisposition, WelcomeFailure, open_welcome, seal_welcome,

@@ -53,6 +53,16 @@ fn field_changes(facts: &CommitFacts) -> Vec<group_updated::MetadataFieldChange>
         .collect()
 }
 
+/// What a new member's conversation begins with: who brought it in. Encoded like
+/// [`CommitFacts::transcript`](crate::CommitFacts::transcript).
+pub fn join_transcript(adder: InboxId, joined: InboxId) -> Vec<u8> {
+    content(&GroupUpdated {
+        initiated_by_inbox_id: adder.to_string(),
+        added_inboxes: vec![group_updated::Inbox { inbox_id: joined.to_string() }],
+        ..GroupUpdated::default()
+    })
+}
+
 pub(crate) fn content(updated: &GroupUpdated) -> Vec<u8> {
     EncodedContent {
         r#type: Some(ContentTypeId {

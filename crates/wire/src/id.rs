@@ -259,6 +259,8 @@ pub struct Cursor(u64);
 impl Cursor {
     /// Before every envelope.
     pub const ZERO: Self = Self(0);
+    /// At or after every envelope.
+    pub const MAX: Self = Self(i64::MAX as u64);
 
     /// The position.
     pub const fn get(self) -> u64 {

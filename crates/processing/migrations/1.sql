@@ -1,0 +1,29 @@
+CREATE TABLE processing_positions (
+    topic BLOB PRIMARY KEY,
+    processed INTEGER NOT NULL CHECK (processed >= 0)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE processing_rejections (
+    topic BLOB NOT NULL,
+    sequence_id INTEGER NOT NULL,
+    code TEXT NOT NULL,
+    PRIMARY KEY (topic, sequence_id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE processing_holds (
+    topic BLOB PRIMARY KEY,
+    sequence_id INTEGER NOT NULL,
+    code TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    since_ns INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE processing_identity (
+    inbox_id BLOB NOT NULL,
+    sequence_id INTEGER NOT NULL,
+    state BLOB NOT NULL,
+    PRIMARY KEY (inbox_id, sequence_id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE processing_proposals (
+    topic BLOB NOT NULL,
+    epoch INTEGER NOT NULL,
+    sequence_id INTEGER NOT NULL,
+    PRIMARY KEY (topic, epoch, sequence_id)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,143 @@
+//! What a run of settled envelopes changes besides MLS state, gathered so that each table is written once.
+
+use highwater_delivery::{MessageKind, NewMessage};
+use highwater_mls::{CommitFacts, Components, Member};
+use highwater_receipt::PendingEnvelope;
+use highwater_store::{Reads, WriteTx};
+use highwater_wire::proto::contents::{PlaintextEnvelope, plaintext_envelope};
+use highwater_wire::{GroupId, MessageId, SequenceId, Topic};
+use prost::Message as _;
+use sqlx::{QueryBuilder, Row as _};
+
+use crate::group::Settled;
+use crate::{ProcessingError, Reason, rejection};
+
+pub(crate) struct Effects {
+    group: GroupId,
+    messages: Vec<NewMessage>,
+    rejected: Vec<(SequenceId, Reason)>,
+    proposals: Vec<(u64, SequenceId)>,
+}
+
+impl Effects {
+    pub(crate) fn new(group: GroupId) -> Self {
+        Self { group, messages: Vec::new(), rejected: Vec::new(), proposals: Vec::new() }
+    }
+
+    pub(crate) fn rejected(&mut self, sequence_id: SequenceId, reason: Reason) {
+        self.rejected.push((sequence_id, reason));
+    }
+
+    pub(crate) fn proposal(&mut self, epoch: u64, sequence_id: SequenceId) {
+        self.proposals.push((epoch, sequence_id));
+    }
+
+    /// A decrypted application message. Its plaintext was authenticated, but may still be no message.
+    pub(crate) fn received(
+        &mut self,
+        envelope: &PendingEnvelope,
+        sender: &Member,
+        plaintext: &[u8],
+        components: &Components,
+    ) -> Settled {
+        let content = PlaintextEnvelope::decode(plaintext).map(|plaintext| plaintext.content);
+        let v1 = match content {
+            Ok(Some(plaintext_envelope::Content::V1(v1))) => v1,
+            // A second version exists to be consumed, never stored.
+            Ok(Some(plaintext_envelope::Content::V2(_))) => return Settled::Applied,
+            Ok(None) | Err(_) => return Settled::Rejected(Reason::Malformed),
+        };
+        self.messages.push(NewMessage {
+            id: MessageId::derive(self.group, &v1.idempotency_key, &v1.content),
+            group: self.group,
+            kind: MessageKind::Application,
+            sender_inbox: sender.inbox,
+            sender_installation: Some(sender.installation),
+            sent_ns: envelope.server_ns,
+            idempotency_key: v1.idempotency_key,
+            content: v1.content,
+            sequence_id: Some(envelope.sequence_id),
+            expires_ns: components.expiry(envelope.server_ns),
+        });
+        Settled::Applied
+    }
+
+    /// An applied commit: its transcript, and the name it may have set.
+    pub(crate) async fn committed(
+        &mut self,
+        tx: &mut WriteTx,
+        topic: Topic,
+        envelope: &PendingEnvelope,
+        facts: &CommitFacts,
+    ) -> Result<(), ProcessingError> {
+        let content = facts.transcript();
+        let key = envelope.sequence_id.get().to_string();
+        self.messages.push(NewMessage {
+            id: MessageId::derive(self.group, &key, &content),
+            group: self.group,
+            kind: MessageKind::MembershipChange,
+            sender_inbox: facts.committer.inbox,
+            sender_installation: Some(facts.committer.installation),
+            sent_ns: envelope.server_ns,
+            idempotency_key: key,
+            content,
+            sequence_id: Some(envelope.sequence_id),
+            expires_ns: None,
+        });
+        if facts.before.name != facts.after.name {
+            highwater_delivery::set_name(tx, self.group, Some(&facts.after.name)).await?;
+        }
+        // The proposals of the epoch that ends are of no further use.
+        self.proposals.clear();
+        sqlx::query("DELETE FROM processing_proposals WHERE topic = ?")
+            .bind(topic.to_bytes())
+            .execute(tx.conn())
+            .await?;
+        Ok(())
+    }
+
+    /// How many proposals the prefix delivered in this epoch, this run included.
+    pub(crate) async fn proposals_of(
+        &self,
+        tx: &mut impl Reads,
+        topic: Topic,
+        epoch: u64,
+    ) -> Result<usize, ProcessingError> {
+        let row = sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
+            .bind(topic.to_bytes())
+            .bind(epoch.cast_signed())
+            .fetch_one(tx.conn())
+            .await?;
+        let stored = usize::try_from(row.get::<i64, _>(0))
+            .map_err(|_| ProcessingError::Damaged("count"))?;
+        Ok(stored + self.proposals.iter().filter(|(of, _)| *of == epoch).count())
+    }
+
+    /// Writes what was gathered so far. Delivery numbers follow the topic's order, so this comes before anything that
+    /// takes a number by itself.
+    pub(crate) async fn flush(
+        &mut self,
+        tx: &mut WriteTx,
+        topic: Topic,
+    ) -> Result<(), ProcessingError> {
+        if !self.messages.is_empty() {
+            highwater_delivery::insert_published(tx, &self.messages).await?;
+            self.messages.clear();
+        }
+        rejection::record(tx, topic, &self.rejected).await?;
+        self.rejected.clear();
+        if !self.proposals.is_empty() {
+            let mut insert = QueryBuilder::new(
+                "INSERT INTO processing_proposals (topic, epoch, sequence_id) ",
+            );
+            insert.push_values(&self.proposals, |mut row, (epoch, sequence_id)| {
+                row.push_bind(topic.to_bytes())
+                    .push_bind(epoch.cast_signed())
+                    .push_bind(sequence_id.as_i64());
+            });
+            insert.build().execute(tx.conn()).await?;
+            self.proposals.clear();
+        }
+        Ok(())
+    }
+}

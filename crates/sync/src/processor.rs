@@ -1,0 +1,242 @@
+//! The processor driver: attempts what is pending, Welcomes included, and has their needs looked after.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use highwater_delivery::ConversationState;
+use highwater_join::JoinReport;
+use highwater_mls::{Need, Resolution, Resolutions};
+use highwater_processing::{Action, Event, Scheduler};
+use highwater_wire::{SequenceId, Topic, TopicKind};
+use tokio::task::JoinSet;
+
+use crate::SyncError;
+use crate::engine::Shared;
+use crate::resolver::resolve;
+
+/// How long the processor waits after the database failed it.
+const STORAGE_RETRY: Duration = Duration::from_millis(500);
+
+pub(crate) async fn run(shared: Shared) {
+    let mut processor = Processor {
+        scheduler: Scheduler::default(),
+        resolutions: Resolutions::default(),
+        resolving: JoinSet::new(),
+        parents: BTreeSet::new(),
+        due_welcomes: BTreeSet::new(),
+        next_welcome: None,
+        waiting: Vec::new(),
+        shared,
+    };
+    let mut wakes = processor.shared.store.wakes();
+    while !processor.shared.cancel.is_cancelled() {
+        wakes.mark_unchanged();
+        let looked = processor.look().await;
+        let waited = match looked {
+            Ok(true) => continue,
+            Ok(false) => processor.wait(&mut wakes).await,
+            Err(error) => {
+                tracing::warn!(%error, "processing failed");
+                tokio::select! {
+                    _ = processor.shared.cancel.cancelled() => None,
+                    _ = tokio::time::sleep(STORAGE_RETRY) => Some(()),
+                }
+            }
+        };
+        if waited.is_none() {
+            break;
+        }
+    }
+    processor.resolving.shutdown().await;
+}
+
+/// Whose needs are being looked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Parent {
+    Topic(Topic),
+    Welcome(SequenceId),
+}
+
+/// What the database holds for the processor now.
+struct Work {
+    topics: Vec<(Topic, SequenceId)>,
+    welcome_topic: Option<Topic>,
+    welcomes: Vec<SequenceId>,
+    next_welcome_ns: Option<i64>,
+}
+
+struct Processor {
+    shared: Shared,
+    scheduler: Scheduler,
+    /// Answers so far. Kept for the process's life: proofs don't go stale.
+    resolutions: Resolutions,
+    resolving: JoinSet<(Parent, Resolutions)>,
+    parents: BTreeSet<Parent>,
+    /// Welcomes whose needs were resolved: attempted before their retry is due.
+    due_welcomes: BTreeSet<SequenceId>,
+    /// How long until the earliest held Welcome is tried again.
+    next_welcome: Option<Duration>,
+    /// What the scheduler wants done at the next look.
+    waiting: Vec<Action>,
+}
+
+impl Processor {
+    /// One look at the database and everything it makes possible. Says whether another look is worth it at once.
+    async fn look(&mut self) -> Result<bool, SyncError> {
+        let work = self.work().await?;
+        let mut busy = false;
+        let news = Event::Pending(work.topics);
+        let mut actions = std::mem::take(&mut self.waiting);
+        actions.extend(self.scheduler.on(self.shared.now(), news));
+        while let Some(attempt) = self.act(actions).await? {
+            busy = true;
+            actions = self.scheduler.on(self.shared.now(), attempt);
+            if self.shared.cancel.is_cancelled() {
+                return Ok(false);
+            }
+        }
+        if let Some(topic) = work.welcome_topic {
+            let due = std::mem::take(&mut self.due_welcomes);
+            let welcomes: BTreeSet<_> = work.welcomes.into_iter().chain(due).collect();
+            for sequence_id in welcomes {
+                if !self.parents.contains(&Parent::Welcome(sequence_id)) {
+                    busy |= self.join(topic, sequence_id).await?;
+                }
+            }
+        }
+        self.next_welcome = work.next_welcome_ns.map(|at| self.until(at));
+        Ok(busy)
+    }
+
+    async fn work(&self) -> Result<Work, SyncError> {
+        self.shared
+            .store
+            .read("pending work", |tx| {
+                Box::pin(async move {
+                    let active: BTreeSet<_> = highwater_delivery::conversations(tx)
+                        .await?
+                        .into_iter()
+                        .filter(|found| found.state == ConversationState::Active)
+                        .map(|found| Topic::group(found.group))
+                        .collect();
+                    let topics = highwater_receipt::pending_topics(tx, None)
+                        .await?
+                        .into_iter()
+                        .filter(|pending| match pending.topic.kind() {
+                            TopicKind::GroupMessage => active.contains(&pending.topic),
+                            kind => kind == TopicKind::IdentityUpdate,
+                        })
+                        .map(|pending| (pending.topic, pending.head))
+                        .collect();
+                    let welcome_topic = highwater_mls::installation(tx)
+                        .await?
+                        .map(|installation| Topic::welcome(installation.key));
+                    let welcomes = match welcome_topic {
+                        Some(topic) => highwater_join::ready(tx, topic).await?,
+                        None => Vec::new(),
+                    };
+                    let next_welcome_ns = highwater_join::next_retry(tx).await?;
+                    Ok::<_, SyncError>(Work { topics, welcome_topic, welcomes, next_welcome_ns })
+                })
+            })
+            .await
+    }
+
+    /// Carries out actions. Returns the event that the one attempt among them ended with.
+    async fn act(&mut self, actions: Vec<Action>) -> Result<Option<Event>, SyncError> {
+        let mut ended = None;
+        for action in actions {
+            match action {
+                Action::Resolve(topic, needs) => self.resolve(Parent::Topic(topic), needs),
+                Action::Attempt(topic) => {
+                    let attempt = highwater_processing::attempt(
+                        &self.shared.store,
+                        topic,
+                        self.resolutions.clone(),
+                    );
+                    ended = Some(match attempt.await {
+                        Ok(report) => Event::Attempted(topic, report.stop),
+                        Err(error) => {
+                            tracing::warn!(?topic, %error, "attempt failed");
+                            Event::Failed(topic)
+                        }
+                    });
+                }
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Attempts one Welcome. Says whether it was settled.
+    async fn join(&mut self, topic: Topic, sequence_id: SequenceId) -> Result<bool, SyncError> {
+        let report = highwater_join::attempt(
+            &self.shared.store,
+            topic,
+            sequence_id,
+            self.resolutions.clone(),
+        )
+        .await?;
+        if let JoinReport::Held { needs, .. } = report {
+            self.resolve(Parent::Welcome(sequence_id), needs);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn resolve(&mut self, parent: Parent, needs: Vec<Need>) {
+        if needs.is_empty() || !self.parents.insert(parent) {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.resolving.spawn(async move { (parent, resolve(&shared, needs).await) });
+    }
+
+    /// Waits for anything that makes another look worthwhile. `None` when the engine ends.
+    async fn wait(&mut self, wakes: &mut tokio::sync::watch::Receiver<u64>) -> Option<()> {
+        let until = self.scheduler.next_retry().map(|at| at.saturating_sub(self.shared.now()));
+        let until = [until, self.next_welcome].into_iter().flatten().min();
+        tokio::select! {
+            _ = self.shared.cancel.cancelled() => return None,
+            changed = wakes.changed() => changed.ok()?,
+            Some(resolved) = self.resolving.join_next() => match resolved {
+                Ok((parent, resolutions)) => self.resolved(parent, resolutions),
+                Err(error) => tracing::error!(%error, "a resolver ended abnormally"),
+            },
+            _ = sleep(until) => {}
+        }
+        Some(())
+    }
+
+    fn resolved(&mut self, parent: Parent, resolutions: Resolutions) {
+        self.parents.remove(&parent);
+        let mut helped = false;
+        for (need, resolution) in resolutions.iter() {
+            helped |= !matches!(resolution, Resolution::Retry { .. });
+            self.resolutions.insert(need.clone(), resolution.clone());
+        }
+        // Without an answer the parent waits for its own retry, which backs off.
+        if !helped {
+            return;
+        }
+        match parent {
+            Parent::Topic(topic) => {
+                self.waiting.extend(self.scheduler.on(self.shared.now(), Event::Resolved(topic)));
+            }
+            Parent::Welcome(sequence_id) => {
+                self.due_welcomes.insert(sequence_id);
+            }
+        }
+    }
+
+    fn until(&self, at_ns: i64) -> Duration {
+        let wait = at_ns.saturating_sub(self.shared.store.now_ns());
+        Duration::from_nanos(u64::try_from(wait).unwrap_or(0))
+    }
+}
+
+async fn sleep(until: Option<Duration>) {
+    match until {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}

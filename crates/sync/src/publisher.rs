@@ -1,0 +1,383 @@
+//! The publisher driver: prepares and publishes what this client owes the backend.
+//!
+//! Everything it sends was durable before, as exact bytes, and is sent again until its outcome is known (STR-111).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use highwater_mls::{Need, Proof, Resolution};
+use highwater_outbox::{Attempt, Inputs, Next, OwedWelcome, Prepare};
+use highwater_transport::{PublishReceipt, TransportError};
+use highwater_wire::limits::{MAX_ENVELOPE_BYTES, MAX_PUBLISH_TOPICS};
+use highwater_wire::{Cursor, GroupId, Topic};
+
+use crate::engine::Shared;
+use crate::fetch::fetch;
+use crate::resolver::{inbox_head, resolve};
+use crate::{Backoff, SyncError};
+
+/// How many bytes of envelopes go into one request; well under the backend's ceiling, framing included.
+const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+/// A wake says only that something was committed; looking at the outbox more often than this would cost more than it
+/// finds. A kick doesn't wait.
+const WAKE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How publishing goes, for whoever waits for an outcome.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Publishing {
+    /// Rounds that were started since the engine was.
+    pub(crate) started: u64,
+    /// The last round that ended, and why it failed if it did.
+    pub(crate) ended: Option<(u64, Option<String>)>,
+}
+
+pub(crate) async fn run(shared: Shared) {
+    let mut backoff = Backoff::new();
+    let mut wakes = shared.store.wakes();
+    let mut rounds = 0;
+    while !shared.cancel.is_cancelled() {
+        wakes.mark_unchanged();
+        rounds += 1;
+        shared.publishing.send_modify(|publishing| publishing.started = rounds);
+        let result = tokio::select! {
+            _ = shared.cancel.cancelled() => break,
+            result = round(&shared) => result,
+        };
+        let failure = result.as_ref().err().map(ToString::to_string);
+        shared.publishing.send_modify(|publishing| publishing.ended = Some((rounds, failure)));
+        match result {
+            Ok(()) => {
+                backoff.sustained();
+                tokio::select! {
+                    _ = shared.cancel.cancelled() => break,
+                    _ = shared.kick.notified() => {}
+                    _ = debounced(&mut wakes) => {}
+                }
+            }
+            Err(error) => {
+                let wait = backoff.failed(error.retry_after(), rand::random());
+                tracing::info!(%error, wait_ms = wait.as_millis() as u64, "publishing failed");
+                tokio::select! {
+                    _ = shared.cancel.cancelled() => break,
+                    _ = shared.kick.notified() => {}
+                    _ = tokio::time::sleep(wait) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn debounced(wakes: &mut tokio::sync::watch::Receiver<u64>) {
+    if wakes.changed().await.is_err() {
+        // The store closed; the engine is about to end.
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(WAKE_INTERVAL).await;
+}
+
+/// Everything that is owed now, once. A group's failure that isn't the connection's doesn't hold up the others.
+async fn round(shared: &Shared) -> Result<(), SyncError> {
+    registration(shared).await?;
+    key_package(shared).await?;
+    let groups = shared
+        .store
+        .read("groups with work", |tx| {
+            Box::pin(async move { highwater_outbox::groups_with_work(tx).await })
+        })
+        .await?;
+    let mut failed = None;
+    for group in groups {
+        match drain(shared, group).await {
+            Ok(()) => {}
+            Err(error) if error.is_connection_wide() => return Err(error),
+            Err(error) => {
+                tracing::warn!(?group, %error, "a group's outbox can't be drained now");
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    welcomes(shared).await?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// Publishes the stored identity update that registers this installation.
+async fn registration(shared: &Shared) -> Result<(), SyncError> {
+    let installation = shared
+        .store
+        .read("installation", |tx| Box::pin(async move { highwater_mls::installation(tx).await }))
+        .await?;
+    let Some(installation) = installation.filter(|found| !found.registered) else {
+        return Ok(());
+    };
+    let (Some(bytes), Some(_)) = (installation.registration, installation.inbox) else {
+        return Ok(());
+    };
+    shared.connection.publish(vec![bytes]).await?;
+    shared
+        .store
+        .write("registered", |tx| Box::pin(async move { highwater_mls::registered(tx).await }))
+        .await?;
+    Ok(())
+}
+
+async fn key_package(shared: &Shared) -> Result<(), SyncError> {
+    let owed = shared
+        .store
+        .read("key package owed", |tx| {
+            Box::pin(async move {
+                let registered =
+                    highwater_mls::installation(tx).await?.is_some_and(|found| found.registered);
+                Ok::<_, SyncError>(registered && highwater_mls::key_package_owed(tx).await?)
+            })
+        })
+        .await?;
+    if !owed {
+        return Ok(());
+    }
+    let prepared = shared
+        .store
+        .write("prepare key package", |tx| {
+            Box::pin(async move { highwater_mls::prepare_key_package(tx).await })
+        })
+        .await?;
+    shared.connection.publish(vec![prepared.envelope]).await?;
+    shared
+        .store
+        .write("key package published", move |tx| {
+            Box::pin(async move {
+                highwater_mls::key_package_published(tx, prepared.id).await?;
+                let waiting = highwater_receipt::pending_topics(
+                    tx,
+                    Some(highwater_wire::TopicKind::Welcome),
+                )
+                .await?;
+                highwater_mls::retire_key_packages(tx, !waiting.is_empty()).await?;
+                Ok::<_, SyncError>(())
+            })
+        })
+        .await
+}
+
+/// Prepares and publishes a group's queue until it has to wait for an echo.
+async fn drain(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
+    let mut inputs = Inputs::default();
+    loop {
+        let next = shared
+            .store
+            .read("next intent", move |tx| {
+                Box::pin(async move { highwater_outbox::next(tx, group).await })
+            })
+            .await?;
+        match next {
+            Next::Nothing => return await_echo(shared, group).await,
+            Next::Publish => publish(shared, group).await?,
+            Next::Prepare { inboxes } => {
+                for inbox in inboxes {
+                    if !inputs.identity.contains_key(&inbox) {
+                        inputs.identity.insert(inbox, inbox_head(shared, inbox).await?);
+                    }
+                }
+                prepare(shared, group, &mut inputs).await?;
+            }
+        }
+    }
+}
+
+async fn prepare(shared: &Shared, group: GroupId, inputs: &mut Inputs) -> Result<(), SyncError> {
+    let given = inputs.clone();
+    let prepared = shared
+        .store
+        .write("prepare", move |tx| {
+            Box::pin(async move { highwater_outbox::prepare(tx, group, &given).await })
+        })
+        .await?;
+    let Prepare::Needs(needs) = prepared else {
+        return Ok(());
+    };
+    for need in needs {
+        match &need {
+            Need::InboxHead { inbox } => {
+                inputs.identity.insert(*inbox, inbox_head(shared, *inbox).await?);
+            }
+            Need::KeyPackages { .. } => {
+                let resolutions = resolve(shared, vec![need.clone()]).await;
+                match resolutions.get(&need) {
+                    Some(Resolution::Ready(Proof::KeyPackages(found))) => {
+                        inputs.key_packages.extend(found.clone());
+                    }
+                    other => {
+                        let reason = format!("key packages: {other:?}");
+                        return Err(TransportError::unavailable(reason).into());
+                    }
+                }
+            }
+            other => {
+                let reason = format!("preparation asked for {other:?}");
+                return Err(TransportError::Protocol(reason).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn publish(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
+    let attempts = shared
+        .store
+        .read("publishable", move |tx| {
+            Box::pin(async move {
+                highwater_outbox::publishable(tx, group, MAX_REQUEST_BYTES).await
+            })
+        })
+        .await?;
+    if let Some(oversized) = attempts.iter().find(|attempt| attempt.envelope.len() > MAX_ENVELOPE_BYTES) {
+        return refuse(shared, oversized, "too_large", "the envelope exceeds the backend's limit").await;
+    }
+    let envelopes = attempts.iter().map(|attempt| attempt.envelope.clone().into()).collect();
+    match shared.connection.publish(envelopes).await {
+        Ok(receipts) => replied(shared, attempts, receipts).await,
+        Err(TransportError::InvalidArgument { message, publish: Some(refusal) }) => {
+            let index = refusal.index.unwrap_or(0) as usize;
+            let refused = attempts.get(index).or(attempts.first());
+            match refused {
+                Some(attempt) => refuse(shared, attempt, refusal.reason.code(), &message).await,
+                None => Ok(()),
+            }
+        }
+        Err(TransportError::InvalidArgument { message, publish: None }) => match attempts.first() {
+            Some(attempt) => refuse(shared, attempt, "invalid_argument", &message).await,
+            None => Ok(()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn replied(
+    shared: &Shared,
+    attempts: Vec<Attempt>,
+    receipts: Vec<PublishReceipt>,
+) -> Result<(), SyncError> {
+    shared
+        .store
+        .write("publish reply", move |tx| {
+            Box::pin(async move {
+                for (attempt, receipt) in attempts.iter().zip(&receipts) {
+                    highwater_outbox::replied(
+                        tx,
+                        attempt.id,
+                        attempt.payload_identity,
+                        receipt.sequence_id,
+                        receipt.hash,
+                    )
+                    .await?;
+                }
+                Ok::<_, SyncError>(())
+            })
+        })
+        .await
+}
+
+async fn refuse(
+    shared: &Shared,
+    attempt: &Attempt,
+    code: &'static str,
+    detail: &str,
+) -> Result<(), SyncError> {
+    let (id, identity, detail) = (attempt.id, attempt.payload_identity, detail.to_owned());
+    shared
+        .store
+        .write("publish refused", move |tx| {
+            Box::pin(async move {
+                highwater_outbox::refused(tx, id, identity, code, &detail).await?;
+                Ok::<_, SyncError>(())
+            })
+        })
+        .await
+}
+
+/// Accepted attempts wait for their echo. Where no receiver brings it, query for it (STR-114).
+async fn await_echo(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
+    let topic = Topic::group(group);
+    if shared.covers(topic) {
+        return Ok(());
+    }
+    let awaited = shared
+        .store
+        .read("awaited echo", move |tx| {
+            Box::pin(async move { highwater_outbox::awaited_echo(tx, group).await })
+        })
+        .await?;
+    if let Some(sequence_id) = awaited {
+        let targets = BTreeMap::from([(topic, Cursor::from(sequence_id))]);
+        fetch(&shared.store, &shared.connection, &targets).await?;
+    }
+    Ok(())
+}
+
+/// Publishes owed Welcomes. One that is refused for good doesn't hold up the others.
+async fn welcomes(shared: &Shared) -> Result<(), SyncError> {
+    loop {
+        let owed = shared
+            .store
+            .read("owed Welcomes", |tx| {
+                Box::pin(async move {
+                    highwater_outbox::owed_welcomes(tx, MAX_PUBLISH_TOPICS as u32).await
+                })
+            })
+            .await?;
+        let batch = within(owed, MAX_REQUEST_BYTES);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let envelopes = batch.iter().map(|welcome| welcome.envelope.clone().into()).collect();
+        let settled = match shared.connection.publish(envelopes).await {
+            Ok(_) => Settled::Accepted(batch.into_iter().map(|welcome| welcome.id).collect()),
+            Err(TransportError::InvalidArgument { message, publish }) => {
+                let index = publish.and_then(|refusal| refusal.index).unwrap_or(0) as usize;
+                let refused = batch.get(index).unwrap_or(&batch[0]);
+                Settled::Refused(refused.id, message)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        settle_welcomes(shared, settled).await?;
+    }
+}
+
+enum Settled {
+    Accepted(Vec<i64>),
+    Refused(i64, String),
+}
+
+async fn settle_welcomes(shared: &Shared, settled: Settled) -> Result<(), SyncError> {
+    shared
+        .store
+        .write("Welcomes settled", move |tx| {
+            Box::pin(async move {
+                match settled {
+                    Settled::Accepted(welcomes) => {
+                        for welcome in welcomes {
+                            highwater_outbox::welcome_accepted(tx, welcome).await?;
+                        }
+                    }
+                    Settled::Refused(welcome, detail) => {
+                        highwater_outbox::welcome_refused(tx, welcome, &detail).await?;
+                    }
+                }
+                Ok::<_, SyncError>(())
+            })
+        })
+        .await
+}
+
+/// The longest leading run of Welcomes whose envelopes fit; at least one.
+fn within(mut owed: Vec<OwedWelcome>, max_bytes: usize) -> Vec<OwedWelcome> {
+    let mut bytes = 0;
+    let fits = owed
+        .iter()
+        .take_while(|welcome| {
+            bytes += welcome.envelope.len();
+            bytes <= max_bytes
+        })
+        .count();
+    owed.truncate(fits.max(1));
+    owed
+}
