@@ -1,2 +1,84 @@
-//! The `highwater` command.
-fn main() {}
+//! The `highwater` command: a client's home on the command line, the backend, and the demonstration.
+//!
+//! Every command prints for people, or one JSON object per line with `--json`; a failure is one line on standard error
+//! that says what to do. Exit status: 0 done, 1 failed, 2 wrong usage, 3 incomplete.
+
+mod args;
+mod commands;
+mod demo;
+mod failure;
+mod home;
+mod output;
+mod proxy;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Arguments, Command, GroupCommand};
+use crate::failure::{Failure, usage};
+use crate::output::Output;
+
+/// How a command that did not fail ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Done,
+    /// What was asked for was found wrong: an unclean audit, a refused message.
+    Failed,
+    /// There is work left.
+    Incomplete,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into()))
+        .with_writer(std::io::stderr)
+        .init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::from(error).report(),
+    };
+    let ended = runtime.block_on(run(arguments));
+    // Whatever is still on its way has nobody to wait for it; a client that was used was closed.
+    runtime.shutdown_background();
+    match ended {
+        Ok(Ended::Done) => ExitCode::SUCCESS,
+        Ok(Ended::Failed) => ExitCode::from(1),
+        Ok(Ended::Incomplete) => ExitCode::from(3),
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<Ended, Failure> {
+    let output = Output::new(arguments.json);
+    match arguments.command {
+        Command::Demo(demo) => demo::run(demo, &output).await,
+        Command::Serve(serve) => commands::serve::run(serve, &output).await,
+        Command::Init(init) => commands::init::init(init, &output).await,
+        Command::Whoami(home) => commands::init::whoami(home, &output).await,
+        Command::Group(group) => match group {
+            GroupCommand::Create(create) => commands::group::create(create, &output).await,
+            GroupCommand::Add(change) => commands::group::add(change, &output).await,
+            GroupCommand::Remove(change) => commands::group::remove(change, &output).await,
+            GroupCommand::Rename(rename) => commands::group::rename(rename, &output).await,
+            GroupCommand::List(home) => commands::group::list(home, &output).await,
+            GroupCommand::Members(members) => commands::group::members(members, &output).await,
+        },
+        Command::Send(send) => commands::send::run(send, &output).await,
+        Command::Stream(stream) => commands::stream::run(stream, &output).await,
+        Command::Replay(replay) => commands::replay::run(replay, &output).await,
+        Command::History(history) => commands::history::run(history, &output).await,
+        Command::Sync(sync) => commands::sync::run(sync, &output).await,
+        Command::Status(home) => commands::status::run(home, &output).await,
+        Command::Audit(home) => commands::audit::run(home, &output).await,
+    }
+}

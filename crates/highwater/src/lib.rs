@@ -1,1 +1,89 @@
-//! End-to-end encrypted messaging with durable receipt, processing and delivery.
+//! End-to-end encrypted messaging in which receipt, processing and delivery are three separate durable positions.
+//!
+//! An app opens a [`Client`] over one encrypted database. What the backend sent is durable before anything is done with
+//! it (F, received); it is applied in order or refused for good (P, processed); and the app gets each message, in order
+//! within a conversation, until it has acknowledged it (D, delivered). A crash or a dropped connection never turns one
+//! into another.
+//!
+//! ```no_run
+//! use highwater::{Client, Database, DatabaseKey, LocalWallet};
+//!
+//! # async fn example(bob: highwater::InboxId) -> Result<(), highwater::Error> {
+//! let client = Client::builder()
+//!     .database(Database::file("alice.db", DatabaseKey::generate()))
+//!     .backend("http://127.0.0.1:5050")
+//!     .signer(LocalWallet::generate()) // signs the identity update, once
+//!     .open()
+//!     .await?;
+//! let group = client.create_group([bob]).await?;
+//! group.send_text("hello").await?;
+//! let mut messages = client.messages().all_groups().open().await?; // the one default consumer
+//! while let Some(item) = messages.next().await { // asking for the next item acknowledges the last
+//!     let item = item?;
+//!     println!("{} {}", item.cursor, item.message.text()?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Invariants
+//!
+//! - Opening a registered database needs neither a signer nor the network; the network is first touched by the first
+//!   operation that needs it. Everything that only reads works while the backend is down.
+//! - There is one default consumer per database, over all processes. A second is refused with an error for which
+//!   [`Error::is_already_active`] holds.
+//! - An item is acknowledged when the next one is asked for (or a callback returned `Ok`), and in no other way.
+//! - What an app queued is durable before the call returns, and goes out as the same bytes until its outcome is known.
+//!
+//! # What it does not do
+//!
+//! It has no tables and decides nothing about envelopes: each position belongs to the crate that owns it. It re-exports
+//! only what its own functions take or return.
+
+mod audit;
+mod builder;
+mod callback;
+mod change;
+mod client;
+mod content;
+mod error;
+mod group;
+mod history;
+mod message;
+mod network;
+mod registration;
+mod replay;
+mod selection;
+mod send;
+mod signer;
+mod status;
+mod stream;
+
+pub use audit::AuditReport;
+pub use builder::{ClientBuilder, Database};
+pub use callback::{CallbackError, CloseReason, Subscription};
+pub use change::{NewConversation, NewGroup};
+pub use client::{Client, SyncReport};
+pub use content::{Content, ContentError, ContentType, MembershipChange, Opaque, text_content};
+pub use error::Error;
+pub use group::{Group, Member};
+pub use history::{History, HistoryPage};
+pub use message::{Item, Message};
+pub use replay::{Replay, ReplayStream};
+pub use selection::Messages;
+pub use send::Sent;
+pub use signer::{LocalWallet, Signer, SignerError};
+pub use status::{GroupProgress, HeldEnvelope, Status, TopicProgress};
+pub use stream::MessageStream;
+
+pub use highwater_delivery::{
+    Consent, ConversationKind, ConversationState, DeliveryCursor, MessageStatus,
+};
+pub use highwater_outbox::Outcome;
+pub use highwater_store::{DatabaseId, DatabaseKey, Violation};
+pub use highwater_sync::{
+    CatchUp, Cause, ConnectionState, Obligation, ProcessingState, RegistrationState, TopicStatus,
+};
+pub use highwater_wire::{
+    Cursor, GroupId, IdError, InboxId, InstallationKey, MessageId, SequenceId, Topic, TopicKind,
+};

@@ -1,0 +1,83 @@
+use std::time::Duration;
+
+use highwater::{Client, MessageStream};
+use tokio::time::Instant;
+
+use crate::Ended;
+use crate::args::StreamArgs;
+use crate::commands::with_client;
+use crate::failure::Failure;
+use crate::output::{Output, counts};
+use crate::signals::Interrupt;
+
+/// Prints messages. A line is acknowledged when the next one is asked for, and the last one when the command ends by
+/// itself; killed, it repeats at most its last line.
+pub(crate) async fn run(args: StreamArgs, output: &Output) -> Result<Ended, Failure> {
+    let mut interrupt = Interrupt::catch()?;
+    with_client(&args.home, async |client| {
+        let mut stream = open(client, &args).await?;
+        let printed = print(&mut stream, &args, output, &mut interrupt).await;
+        // A line that nobody could read was not handled.
+        let acknowledged = match &printed {
+            Ok(()) => stream.acknowledge().await,
+            Err(_) => Ok(()),
+        };
+        stream.close().await;
+        printed?;
+        acknowledged?;
+        Ok(Ended::Done)
+    })
+    .await
+}
+
+async fn open(client: &Client, args: &StreamArgs) -> Result<MessageStream, Failure> {
+    let messages = client.messages();
+    let messages = if args.group.is_empty() {
+        messages.all_groups()
+    } else {
+        messages.groups(args.group.iter().copied())
+    };
+    Ok(messages.open().await?)
+}
+
+async fn print(
+    stream: &mut MessageStream,
+    args: &StreamArgs,
+    output: &Output,
+    interrupt: &mut Interrupt,
+) -> Result<(), Failure> {
+    let deadline = args.until.timeout.map(|timeout| Instant::now() + timeout);
+    let mut left = args.until.count;
+    while left != Some(0) {
+        let item = tokio::select! {
+            biased;
+            () = interrupt.caught() => return Ok(()),
+            () = until(deadline) => return Ok(()),
+            item = stream.next() => match item {
+                Some(item) => item?,
+                None => return Ok(()),
+            },
+        };
+        output.item(&item)?;
+        if !counts(&item.message) {
+            continue;
+        }
+        left = left.map(|left| left - 1);
+        if args.pace > 0 && left != Some(0) {
+            tokio::select! {
+                () = interrupt.caught() => return Ok(()),
+                () = until(deadline) => return Ok(()),
+                () = tokio::time::sleep(Duration::from_millis(args.pace)) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Resolves at the deadline; never without one.
+pub(crate) async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,107 @@
+//! Failures, as one line that says what to do.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why a command did nothing, or not all of what it was asked for.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    text: String,
+    /// The arguments were wrong, as opposed to what they were applied to.
+    usage: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            usage: false,
+        }
+    }
+
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            usage: true,
+        }
+    }
+
+    /// Prints it and gives the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        line(&self.text);
+        ExitCode::from(if self.usage { 2 } else { 1 })
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let error = anyhow::Error::from(error);
+        match error.downcast_ref::<highwater::Error>() {
+            Some(known) => Self::new(hinted(known)),
+            None => Self::new(format!("{error:#}")),
+        }
+    }
+}
+
+/// The library's error, with the command that helps.
+fn hinted(error: &highwater::Error) -> String {
+    use highwater::Error;
+    match error {
+        error if error.is_already_active() => format!(
+            "AlreadyActive: {error}; stop the other `stream` of this home first, or read with `replay`"
+        ),
+        Error::NotRegistered => {
+            "this home is not registered yet: run `highwater init --home DIR --backend URL`".into()
+        }
+        Error::Registration(cause) => {
+            format!("the backend did not register this home: {cause}; run the same `init` again")
+        }
+        Error::NoBackend => "no backend is known: name one with --backend URL".into(),
+        Error::UnknownGroup(group) => {
+            format!("group {group} is not known here: check `group list`, or run `sync` first")
+        }
+        error if error.is_retryable() => format!("{error}; try again"),
+        error => error.to_string(),
+    }
+}
+
+/// A wrong command line, on one line. Help and version are no failures.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Help that can't be printed has nobody to read it.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let rendered = error.render().to_string();
+    let said: Vec<_> = rendered
+        .lines()
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .flat_map(str::split_whitespace)
+        .collect();
+    let said = said.join(" ");
+    let said = said.strip_prefix("error: ").unwrap_or(&said);
+    let said = if said.is_empty() || !rendered.starts_with("error:") {
+        "no command was named"
+    } else {
+        said
+    };
+    line(&format!("{said} (see `highwater --help`)"));
+    ExitCode::from(2)
+}
+
+/// The home was never made.
+pub(crate) fn no_home(dir: &Path) -> Failure {
+    Failure::new(format!(
+        "there is no client home at {}: run `highwater init --home {0} --backend URL` first",
+        dir.display()
+    ))
+}
+
+#[allow(
+    clippy::print_stderr,
+    reason = "the one place that reports a failure to the person"
+)]
+fn line(text: &str) {
+    let text: Vec<_> = text.split_whitespace().collect();
+    eprintln!("error: {}", text.join(" "));
+}

@@ -1,0 +1,155 @@
+//! Standard output: for people, or one JSON object per line.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use highwater::{Content, Item, MembershipChange, Message, Outcome};
+use serde_json::{Value, json};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    json: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Whether somebody watches: progress may be drawn over itself on standard error.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.json && io::stderr().is_terminal()
+    }
+
+    /// Prints one line and flushes it. `text` may have several lines for people; empty, it prints nothing.
+    ///
+    /// # Errors
+    /// When nobody reads any more. Whoever was to be told is gone, so the line doesn't count as handled.
+    pub(crate) fn say(&self, value: &Value, text: impl FnOnce() -> String) -> io::Result<()> {
+        let line = if self.json { value.to_string() } else { text() };
+        if line.is_empty() {
+            return Ok(());
+        }
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(line.as_bytes())?;
+        stdout.write_all(b"\n")?;
+        stdout.flush()
+    }
+
+    /// Prints a message, or the transcript of a change.
+    pub(crate) fn item(&self, item: &Item) -> io::Result<()> {
+        self.message(&item.message, &item.cursor.to_string())
+    }
+
+    /// Prints a message with the cursor that resumes after it.
+    pub(crate) fn message(&self, message: &Message, cursor: &str) -> io::Result<()> {
+        let mut value = json!({
+            "event": "message",
+            "cursor": cursor,
+            "message_id": message.id.to_string(),
+            "group_id": message.group_id.to_string(),
+            "sender_inbox_id": message.sender_inbox_id.to_string(),
+            "sent_ns": message.sent_ns,
+            "sequence_id": message.sequence_id.map(highwater::SequenceId::get),
+        });
+        match &message.content {
+            Content::Membership(change) => {
+                value["event"] = "membership".into();
+                value["added"] = inboxes(&change.added);
+                value["removed"] = inboxes(&change.removed);
+                value["left"] = inboxes(&change.left);
+                value["fields"] = fields(change);
+            }
+            Content::Opaque(opaque) => {
+                value["text"] = message.text().unwrap_or_default().into();
+                value["content_type"] =
+                    opaque.content_type.as_ref().map(ToString::to_string).into();
+            }
+            _ => value["text"] = message.text().unwrap_or_default().into(),
+        }
+        self.say(&value, || for_people(message))
+    }
+}
+
+/// Whether a message counts as one to the person, and not as news about the group.
+pub(crate) fn counts(message: &Message) -> bool {
+    !matches!(message.content, Content::Membership(_))
+}
+
+fn inboxes(inboxes: &std::collections::BTreeSet<highwater::InboxId>) -> Value {
+    inboxes.iter().map(ToString::to_string).collect()
+}
+
+fn fields(change: &MembershipChange) -> Value {
+    change
+        .fields
+        .iter()
+        .map(|(name, old, new)| json!({"field": name, "old": old, "new": new}))
+        .collect()
+}
+
+fn for_people(message: &Message) -> String {
+    let group = short(&message.group_id.to_string());
+    let sender = short(&message.sender_inbox_id.to_string());
+    match &message.content {
+        Content::Membership(change) => {
+            let mut said = Vec::new();
+            let named = |inboxes: &std::collections::BTreeSet<highwater::InboxId>| {
+                inboxes
+                    .iter()
+                    .map(|inbox| short(&inbox.to_string()))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
+            if !change.added.is_empty() {
+                said.push(format!("added {}", named(&change.added)));
+            }
+            if !change.removed.is_empty() {
+                said.push(format!("removed {}", named(&change.removed)));
+            }
+            for (name, _, new) in &change.fields {
+                said.push(format!(
+                    "set {name} to {}",
+                    new.as_deref().unwrap_or("nothing")
+                ));
+            }
+            if said.is_empty() {
+                said.push("changed the group".into());
+            }
+            format!("[{group}] * {sender} {}", said.join(", "))
+        }
+        _ => match message.text() {
+            Ok(text) => format!("[{group}] {sender}: {text}"),
+            Err(error) => format!("[{group}] {sender}: ({error})"),
+        },
+    }
+}
+
+/// Enough of an id for people to follow it.
+pub(crate) fn short(id: &str) -> String {
+    id.chars().take(8).collect()
+}
+
+/// An outcome's name, where the message or change got, and why it ended if it did.
+pub(crate) fn outcome(outcome: &Outcome) -> (&'static str, Option<u64>, Option<String>) {
+    match outcome {
+        Outcome::Queued => ("queued", None, None),
+        Outcome::PublishedUnconfirmed { sequence_id } => (
+            "published_unconfirmed",
+            sequence_id.map(highwater::SequenceId::get),
+            None,
+        ),
+        Outcome::Confirmed { sequence_id } => (
+            "confirmed",
+            sequence_id.map(highwater::SequenceId::get),
+            None,
+        ),
+        Outcome::InactiveGroup => (
+            "inactive_group",
+            None,
+            Some("this installation was removed from the group".into()),
+        ),
+        Outcome::Refused { detail } => ("refused", None, Some(detail.clone())),
+        Outcome::Rejected { code } => ("rejected", None, Some(code.clone())),
+        _ => ("unknown", None, None),
+    }
+}

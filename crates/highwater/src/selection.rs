@@ -1,0 +1,113 @@
+//! What a reader of messages selects.
+
+use std::collections::BTreeSet;
+
+use highwater_delivery::{Consent, ConversationType, Selection};
+use highwater_sync::Scope;
+use highwater_wire::GroupId;
+
+use crate::callback::{CallbackError, CloseReason};
+use crate::{Client, Error, Item, MessageStream, Subscription};
+
+/// Describes a reader of messages. Made by [`Client::messages`]; selects everything unless told otherwise.
+///
+/// Scope and filters differ: a group outside the scope keeps its backlog, a message inside it that a filter excludes is
+/// consumed without being handed over. Filters look at the conversation as it is at the handoff.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    client: Client,
+    selection: Selection,
+}
+
+impl Messages {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            selection: Selection::all(),
+        }
+    }
+
+    /// Every group, those discovered later included.
+    #[must_use]
+    pub fn all_groups(mut self) -> Self {
+        self.selection.scope = highwater_delivery::Scope::All;
+        self
+    }
+
+    /// These groups only.
+    #[must_use]
+    pub fn groups(mut self, groups: impl IntoIterator<Item = GroupId>) -> Self {
+        self.selection.scope = highwater_delivery::Scope::Groups(groups.into_iter().collect());
+        self
+    }
+
+    /// Only conversations with one of these consents.
+    #[must_use]
+    pub fn consent(mut self, consent: impl IntoIterator<Item = Consent>) -> Self {
+        self.selection = self.selection.with_consent(consent);
+        self
+    }
+
+    /// Only groups, no DMs.
+    #[must_use]
+    pub fn only_groups(mut self) -> Self {
+        self.selection = self.selection.of_kinds([ConversationType::Group]);
+        self
+    }
+
+    /// Only DMs.
+    #[must_use]
+    pub fn only_dms(mut self) -> Self {
+        self.selection = self.selection.of_kinds([ConversationType::Dm]);
+        self
+    }
+
+    /// Opens the one default consumer of this database. What is stored comes first and needs no network; with a backend,
+    /// the selected groups are kept up to date while the stream lives.
+    ///
+    /// # Errors
+    /// One for which [`Error::is_already_active`] holds while another default consumer of the database is alive,
+    /// [`Error::UnknownGroup`] for a named group that isn't stored here.
+    pub async fn open(self) -> Result<MessageStream, Error> {
+        MessageStream::open(self.client, self.selection).await
+    }
+
+    /// Opens the one default consumer and hands every item to `callback`, one at a time. `Ok` acknowledges; an error or
+    /// a panic ends the stream with the item unacknowledged. `closed` is called exactly once, with the reason.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `closed` is not called then.
+    pub async fn on_message<F, R, C>(self, callback: F, closed: C) -> Result<Subscription, Error>
+    where
+        F: FnMut(Item) -> R + Send + 'static,
+        R: Future<Output = Result<(), CallbackError>> + Send + 'static,
+        C: FnOnce(CloseReason) + Send + 'static,
+    {
+        Ok(Subscription::start(self.open().await?, callback, closed))
+    }
+}
+
+/// The same scope, as network interest.
+pub(crate) fn network_scope(selection: &Selection) -> Scope {
+    match &selection.scope {
+        highwater_delivery::Scope::All => Scope::AllGroups,
+        highwater_delivery::Scope::Groups(groups) => Scope::Groups(groups.clone()),
+    }
+}
+
+/// Refuses a scope that names a group this database doesn't know: a stream of it would wait for ever.
+pub(crate) async fn require_known(client: &Client, selection: &Selection) -> Result<(), Error> {
+    let highwater_delivery::Scope::Groups(groups) = &selection.scope else {
+        return Ok(());
+    };
+    let known: BTreeSet<_> = client
+        .groups()
+        .await?
+        .iter()
+        .map(crate::Group::id)
+        .collect();
+    match groups.difference(&known).next() {
+        Some(unknown) => Err(Error::UnknownGroup(*unknown)),
+        None => Ok(()),
+    }
+}
