@@ -219,7 +219,11 @@ pub async fn set_consent(
 }
 
 fn found(group: GroupId, rows: u64) -> Result<(), DeliveryError> {
-    if rows == 0 { Err(DeliveryError::UnknownConversation(group)) } else { Ok(()) }
+    if rows == 0 {
+        Err(DeliveryError::UnknownConversation(group))
+    } else {
+        Ok(())
+    }
 }
 
 const SELECT: &str = "SELECT c.group_id, c.kind, c.peer, c.state, c.consent, c.name, c.created_ns, \
@@ -234,7 +238,9 @@ pub async fn conversation(
     group: GroupId,
 ) -> Result<Option<Conversation>, DeliveryError> {
     let mut query = QueryBuilder::new(SELECT);
-    query.push("WHERE c.group_id = ").push_bind(group.as_bytes().to_vec());
+    query
+        .push("WHERE c.group_id = ")
+        .push_bind(group.as_bytes().to_vec());
     let row = query.build().fetch_optional(tx.conn()).await?;
     row.as_ref().map(from_row).transpose()
 }
@@ -246,7 +252,13 @@ pub async fn conversation(
 pub async fn conversations(tx: &mut impl Reads) -> Result<Vec<Conversation>, DeliveryError> {
     let mut query = QueryBuilder::new(SELECT);
     query.push("ORDER BY c.group_id");
-    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
+    query
+        .build()
+        .fetch_all(tx.conn())
+        .await?
+        .iter()
+        .map(from_row)
+        .collect()
 }
 
 /// The DMs with an inbox, the most recently active one first. Two people can have more than one,
@@ -259,12 +271,20 @@ pub async fn dms_with(
     peer: InboxId,
 ) -> Result<Vec<Conversation>, DeliveryError> {
     let mut query = QueryBuilder::new(SELECT);
-    query.push("WHERE c.peer = ").push_bind(peer.as_bytes().to_vec());
+    query
+        .push("WHERE c.peer = ")
+        .push_bind(peer.as_bytes().to_vec());
     query.push(
         " ORDER BY coalesce((SELECT max(m.delivery_number) FROM delivery_messages AS m \
          WHERE m.group_id = c.group_id), 0) DESC, c.created_ns DESC, c.group_id",
     );
-    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
+    query
+        .build()
+        .fetch_all(tx.conn())
+        .await?
+        .iter()
+        .map(from_row)
+        .collect()
 }
 
 /// The conversations that Welcomes at or below a position brought, in the order of the Welcomes.

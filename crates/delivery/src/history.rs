@@ -119,7 +119,8 @@ fn push_matching(
         Order::OldestFirst => (">", "ASC"),
     };
     if let Some(from) = from {
-        sql.push(format_args!(" AND m.delivery_number {compare} ")).push_bind(from as i64);
+        sql.push(format_args!(" AND m.delivery_number {compare} "))
+            .push_bind(from as i64);
     }
     sql.push(format_args!(" ORDER BY m.delivery_number {direction}"));
 }
@@ -133,7 +134,9 @@ async fn read(
         return Ok(Vec::new());
     }
     let mut query = QueryBuilder::new("SELECT ");
-    query.push(COLUMNS).push(" FROM delivery_messages AS m WHERE m.delivery_number IN (");
+    query
+        .push(COLUMNS)
+        .push(" FROM delivery_messages AS m WHERE m.delivery_number IN (");
     let mut list = query.separated(", ");
     for number in numbers {
         list.push_bind(*number);
@@ -143,5 +146,11 @@ async fn read(
         Order::NewestFirst => "DESC",
         Order::OldestFirst => "ASC",
     });
-    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
+    query
+        .build()
+        .fetch_all(tx.conn())
+        .await?
+        .iter()
+        .map(from_row)
+        .collect()
 }

@@ -23,13 +23,14 @@
 //!
 //! # What it does not do
 //!
-//! It never waits for the network, doesn't know what a topic or an epoch is, and doesn't decode
-//! content. Consent filters what is handed out and nothing else (PROC-046).
+//! It never waits for the network, doesn't know what a topic or an epoch is, and looks into content
+//! only to see what a deletion may touch (PROC-037). Consent filters what is handed out and nothing else (PROC-046).
 
 mod audit;
 mod consumer;
 mod conversation;
 mod cursor;
+mod deletion;
 mod error;
 mod history;
 mod insert;
@@ -45,9 +46,11 @@ pub use audit::audit;
 pub use consumer::{Acknowledgement, DefaultConsumer, Item};
 pub use conversation::{
     Consent, Conversation, ConversationKind, ConversationState, ConversationType, conversation,
-    conversations, discovered_through, dms_with, put_conversation, set_consent, set_name, set_state,
+    conversations, discovered_through, dms_with, put_conversation, set_consent, set_name,
+    set_state,
 };
 pub use cursor::{CursorError, DeliveryCursor};
+pub use deletion::{Deletion, DeletionRefusal, apply_deletion};
 pub use error::{ConsumerError, DeliveryError};
 pub use history::{HistoryPage, HistoryQuery, Order, history};
 pub use insert::{
@@ -65,5 +68,7 @@ pub const MAX_LOCAL_READ_ROWS: u32 = 128;
 pub const MAX_LOCAL_READ_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations =
-    Migrations { owner: "delivery", steps: &[include_str!("../migrations/1.sql")] };
+pub const MIGRATIONS: Migrations = Migrations {
+    owner: "delivery",
+    steps: &[include_str!("../migrations/1.sql")],
+};

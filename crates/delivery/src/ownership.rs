@@ -66,11 +66,10 @@ struct Stored {
 }
 
 async fn stored(tx: &mut impl Reads) -> Result<Option<Stored>, DeliveryError> {
-    let row = sqlx::query(
-        "SELECT token, slot, process, acquired_ns, expires_ns FROM delivery_consumer",
-    )
-    .fetch_optional(tx.conn())
-    .await?;
+    let row =
+        sqlx::query("SELECT token, slot, process, acquired_ns, expires_ns FROM delivery_consumer")
+            .fetch_optional(tx.conn())
+            .await?;
     let Some(row) = row else { return Ok(None) };
     let token = <[u8; 16]>::try_from(row.try_get::<&[u8], _>(0)?)
         .map_err(|_| DeliveryError::Damaged("the consumer's token has the wrong length"))?;
@@ -79,7 +78,11 @@ async fn stored(tx: &mut impl Reads) -> Result<Option<Stored>, DeliveryError> {
         acquired_ns: row.try_get(3)?,
         until_ns: row.try_get(4)?,
     };
-    Ok(Some(Stored { token: Token(token), slot: row.try_get(1)?, owner }))
+    Ok(Some(Stored {
+        token: Token(token),
+        slot: row.try_get(1)?,
+        owner,
+    }))
 }
 
 /// A held lock file. Freed when dropped, or when the process ends.
@@ -134,7 +137,10 @@ pub(crate) async fn acquire(
         None => any_lock(database)?,
         Some(Stored { slot, owner, .. }) => match try_lock(database, slot)? {
             Some(lock) => {
-                tracing::info!(process = owner.process, "taking over from a consumer that is gone");
+                tracing::info!(
+                    process = owner.process,
+                    "taking over from a consumer that is gone"
+                );
                 lock
             }
             None if owner.until_ns > now => {
@@ -144,7 +150,10 @@ pub(crate) async fn acquire(
                 });
             }
             None => {
-                tracing::warn!(process = owner.process, "taking over from a frozen consumer");
+                tracing::warn!(
+                    process = owner.process,
+                    "taking over from a frozen consumer"
+                );
                 any_lock(database)?
             }
         },
@@ -154,12 +163,7 @@ pub(crate) async fn acquire(
     Ok((token, lock))
 }
 
-async fn record(
-    tx: &mut WriteTx,
-    token: Token,
-    slot: u32,
-    now: i64,
-) -> Result<(), DeliveryError> {
+async fn record(tx: &mut WriteTx, token: Token, slot: u32, now: i64) -> Result<(), DeliveryError> {
     sqlx::query(
         "INSERT INTO delivery_consumer (id, token, slot, process, acquired_ns, expires_ns) \
          VALUES (1, ?, ?, ?, ?, ?) \
@@ -189,10 +193,7 @@ pub(crate) enum Standing {
     Lost,
 }
 
-pub(crate) async fn standing(
-    tx: &mut impl Reads,
-    token: Token,
-) -> Result<Standing, DeliveryError> {
+pub(crate) async fn standing(tx: &mut impl Reads, token: Token) -> Result<Standing, DeliveryError> {
     let now = tx.now_ns();
     Ok(match stored(tx).await? {
         Some(stored) if stored.token == token && stored.owner.until_ns > now => Standing::Owner,
@@ -259,7 +260,11 @@ impl Ownership {
                 Box::pin(async move { acquire(tx, &database).await })
             })
             .await?;
-        Ok(Self { token, lock, renewal: keep_renewing(store.clone(), token) })
+        Ok(Self {
+            token,
+            lock,
+            renewal: keep_renewing(store.clone(), token),
+        })
     }
 
     /// [`reacquire`] and carry on; an error when somebody took over.
@@ -281,7 +286,9 @@ impl Ownership {
     pub(crate) async fn release(self, store: &Store) -> Result<(), ConsumerError> {
         let token = self.token;
         store
-            .write("consumer release", move |tx| Box::pin(async move { release(tx, token).await }))
+            .write("consumer release", move |tx| {
+                Box::pin(async move { release(tx, token).await })
+            })
             .await
             .map_err(ConsumerError::Delivery)
     }
@@ -298,7 +305,9 @@ fn keep_renewing(store: Store, token: Token) -> JoinHandle<()> {
         loop {
             tokio::time::sleep(DEFAULT_CONSUMER_LEASE / 3).await;
             let renewed: Result<_, DeliveryError> = store
-                .write("consumer renew", move |tx| Box::pin(async move { renew(tx, token).await }))
+                .write("consumer renew", move |tx| {
+                    Box::pin(async move { renew(tx, token).await })
+                })
                 .await;
             match renewed {
                 Ok(Standing::Owner) => {}

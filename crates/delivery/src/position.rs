@@ -57,7 +57,9 @@ impl DeliveredPosition {
     }
 
     fn from_stored(number: i64) -> Result<Self, DeliveryError> {
-        u64::try_from(number).map(Self).map_err(|_| DeliveryError::Damaged("D is negative"))
+        u64::try_from(number)
+            .map(Self)
+            .map_err(|_| DeliveryError::Damaged("D is negative"))
     }
 }
 
@@ -102,7 +104,9 @@ pub async fn positions(
 /// # Errors
 /// When the database fails.
 pub async fn last_number(tx: &mut impl Reads) -> Result<u64, DeliveryError> {
-    let row = sqlx::query("SELECT last FROM delivery_counter").fetch_one(tx.conn()).await?;
+    let row = sqlx::query("SELECT last FROM delivery_counter")
+        .fetch_one(tx.conn())
+        .await?;
     u64::try_from(row.try_get::<i64, _>(0)?)
         .map_err(|_| DeliveryError::Damaged("the delivery counter is negative"))
 }

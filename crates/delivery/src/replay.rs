@@ -41,7 +41,13 @@ impl ReplayReader {
             })
             .await?;
         let wakes = store.wakes();
-        Ok(Self { store, database, selection, position, wakes })
+        Ok(Self {
+            store,
+            database,
+            selection,
+            position,
+            wakes,
+        })
     }
 
     /// The next item that is stored now, or `None`. Scope, filter and eligibility are those of this
@@ -63,11 +69,14 @@ impl ReplayReader {
             self.position = self.position.max(last);
             return Ok(None);
         };
-        let number = message
-            .delivery_number
-            .ok_or(DeliveryError::Damaged("an eligible message has no delivery number"))?;
+        let number = message.delivery_number.ok_or(DeliveryError::Damaged(
+            "an eligible message has no delivery number",
+        ))?;
         self.position = number.get();
-        Ok(Some(Item { message, cursor: DeliveryCursor::after(self.database, number) }))
+        Ok(Some(Item {
+            message,
+            cursor: DeliveryCursor::after(self.database, number),
+        }))
     }
 
     /// The next item, waiting for one to be stored if need be: by this process, by another or by an
@@ -97,7 +106,11 @@ async fn find(
     position: u64,
 ) -> Result<(Option<crate::StoredMessage>, u64), DeliveryError> {
     let mut query = QueryBuilder::new("SELECT ");
-    query.push(COLUMNS).push(FROM).push("WHERE m.delivery_number > ").push_bind(position as i64);
+    query
+        .push(COLUMNS)
+        .push(FROM)
+        .push("WHERE m.delivery_number > ")
+        .push_bind(position as i64);
     query.push(" AND ");
     push_eligible(&mut query, tx.now_ns());
     query.push(" AND ");

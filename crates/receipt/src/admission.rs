@@ -65,7 +65,9 @@ pub async fn admit(tx: &mut WriteTx, prefix: &OrderedPrefix) -> Result<Admission
     if prefix.after() > received.cursor() {
         return Err(AdmitError::Gap { topic, received });
     }
-    let known = prefix.envelopes().partition_point(|envelope| received.covers(envelope.sequence_id()));
+    let known = prefix
+        .envelopes()
+        .partition_point(|envelope| received.covers(envelope.sequence_id()));
     let new = &prefix.envelopes()[known..];
     if new.is_empty() {
         return Ok(Admission::Duplicate { received });
@@ -74,7 +76,11 @@ pub async fn admit(tx: &mut WriteTx, prefix: &OrderedPrefix) -> Result<Admission
     let (Some(last), rows) = (fitting.last(), fitting.len() as u32) else {
         let by = stopped.unwrap_or(Budget::Batch);
         tracing::debug!(?topic, %by, "no room to receive");
-        return Err(AdmitError::Capacity { topic, by, received });
+        return Err(AdmitError::Capacity {
+            topic,
+            by,
+            received,
+        });
     };
     let received = ReceivedPosition(last.sequence_id().into());
     advance(tx, topic, received, usage.topic).await?;
@@ -82,7 +88,11 @@ pub async fn admit(tx: &mut WriteTx, prefix: &OrderedPrefix) -> Result<Admission
     match stopped {
         Some(by @ (Budget::Topic | Budget::Kind)) => {
             tracing::debug!(?topic, rows, %by, "receipt pauses");
-            Ok(Admission::Paused { admitted_rows: rows, received, by })
+            Ok(Admission::Paused {
+                admitted_rows: rows,
+                received,
+                by,
+            })
         }
         Some(Budget::Batch) | None => Ok(Admission::Admitted { rows, received }),
     }
@@ -125,10 +135,24 @@ async fn read(tx: &mut WriteTx, topic: Topic) -> Result<(ReceivedPosition, Usage
     .fetch_one(tx.conn())
     .await?;
     let received = ReceivedPosition(Cursor::try_from(row.try_get::<i64, _>(0)?)?);
-    let topic = Quantity { rows: count(row.try_get(1)?)?, bytes: count(row.try_get(2)?)? };
-    let kind = Quantity { rows: count(row.try_get(3)?)?, bytes: count(row.try_get(4)?)? };
+    let topic = Quantity {
+        rows: count(row.try_get(1)?)?,
+        bytes: count(row.try_get(2)?)?,
+    };
+    let kind = Quantity {
+        rows: count(row.try_get(3)?)?,
+        bytes: count(row.try_get(4)?)?,
+    };
     let holding = count(row.try_get(5)?)? + u64::from(topic.rows == 0);
-    Ok((received, Usage { budget, topic, kind, holding }))
+    Ok((
+        received,
+        Usage {
+            budget,
+            topic,
+            kind,
+            holding,
+        },
+    ))
 }
 
 async fn advance(

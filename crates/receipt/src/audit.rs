@@ -48,7 +48,11 @@ pub async fn audit(tx: &mut impl Reads) -> Result<Audit, ReceiptError> {
     .fetch_one(tx.conn())
     .await?
     .try_get(0)?;
-    audit.check("stored_bytes is what the envelope takes", wrong == 0, || format!("{wrong} rows"));
+    audit.check(
+        "stored_bytes is what the envelope takes",
+        wrong == 0,
+        || format!("{wrong} rows"),
+    );
     kinds(tx, &mut audit).await?;
     Ok(audit)
 }
@@ -65,22 +69,28 @@ async fn kinds(tx: &mut impl Reads, audit: &mut Audit) -> Result<(), ReceiptErro
         let ordered = kind.is_some_and(|kind| {
             budgets::of_kind(kind).is_some() && row.get::<u8, _>(1) == kind.byte()
         });
-        audit.check("a topic with F is one that is received in order", ordered, || {
-            format!("topic {topic:?}")
-        });
+        audit.check(
+            "a topic with F is one that is received in order",
+            ordered,
+            || format!("topic {topic:?}"),
+        );
         kinds.extend(kind.filter(|_| ordered));
         let load = budgets::Quantity {
             rows: row.try_get::<i64, _>(2)?.unsigned_abs(),
             bytes: row.try_get::<i64, _>(3)?.unsigned_abs(),
         };
-        audit.check("a topic is within its budget", load.fits(budgets::PER_TOPIC), || {
-            format!("topic {topic:?}: {load:?}")
-        });
+        audit.check(
+            "a topic is within its budget",
+            load.fits(budgets::PER_TOPIC),
+            || format!("topic {topic:?}: {load:?}"),
+        );
     }
     for kind in kinds {
         let used = room(tx, kind).await?.used;
         let fits = budgets::of_kind(kind).is_some_and(|budget| used.fits(budget));
-        audit.check("a kind is within its budget", fits, || format!("{}: {used:?}", kind.name()));
+        audit.check("a kind is within its budget", fits, || {
+            format!("{}: {used:?}", kind.name())
+        });
     }
     Ok(())
 }

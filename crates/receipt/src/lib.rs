@@ -45,5 +45,7 @@ pub use position::{ReceivedPosition, received, received_many, topics};
 pub use settle::{anchor, settle_one, settle_through};
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations =
-    Migrations { owner: "receipt", steps: &[include_str!("../migrations/1.sql")] };
+pub const MIGRATIONS: Migrations = Migrations {
+    owner: "receipt",
+    steps: &[include_str!("../migrations/1.sql")],
+};

@@ -4,8 +4,8 @@ use std::{
     time::Duration,
 };
 
-use highwater_delivery::{Acknowledgement, ConsumerError, DeliveryError, Selection};
-use highwater_store::Store;
+use highwater_delivery::{Acknowledgement, ConsumerError, DeliveryError, MIGRATIONS, Selection};
+use highwater_store::{OpenError, OpenOptions, Store};
 
 use crate::support::*;
 
@@ -26,10 +26,16 @@ async fn asking_for_the_next_item_acknowledges_the_last_and_handing_out_does_not
         assert_eq!(next(&mut consumer).await, item);
         assert_eq!(d(store, A).await, before);
     }
-    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Stored);
+    assert_eq!(
+        consumer.acknowledge().await.unwrap(),
+        Acknowledgement::Stored
+    );
     assert_eq!(d(store, A).await, 3);
     assert!(consumer.out().is_none());
-    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Stored);
+    assert_eq!(
+        consumer.acknowledge().await.unwrap(),
+        Acknowledgement::Stored
+    );
     assert_eq!(drain(&mut consumer).await, ["4", "5"]);
     assert_eq!(d(store, A).await, 5);
 }
@@ -80,7 +86,10 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, times: usize) -> Option<F
 
 /// Waits until no write is under way.
 async fn settled(store: &Store) {
-    store.write::<_, DeliveryError, _>("settled", |_| Box::pin(async { Ok(()) })).await.unwrap();
+    store
+        .write::<_, DeliveryError, _>("settled", |_| Box::pin(async { Ok(()) }))
+        .await
+        .unwrap();
 }
 
 /// Shows: PROC-052, STR-094.
@@ -105,7 +114,10 @@ async fn a_dropped_read_has_acknowledged_its_item_or_left_it_out_and_handed_out_
                 out = item.unwrap().unwrap().cursor.number().unwrap().get();
                 assert_eq!(out, after + 1);
             }
-            None => assert!(after == before || after == out, "D {before} -> {after}, out {out}"),
+            None => assert!(
+                after == before || after == out,
+                "D {before} -> {after}, out {out}"
+            ),
         }
     }
     // Whatever happened, nothing was skipped.
@@ -150,6 +162,59 @@ async fn a_read_dropped_before_its_commit_is_admitted_leaves_the_item_out() {
     assert_eq!(d(store, A).await, 1);
 }
 
+async fn run(store: &Store, sql: &'static str) -> Result<(), DeliveryError> {
+    store
+        .write("run", move |tx| {
+            Box::pin(async move {
+                sqlx::query(sql).execute(tx.conn()).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+/// Whether some transaction holds the writer of the database. Asked without waiting, from outside.
+async fn writer_is_held(fixture: &highwater_testkit_base::StoreFixture) -> bool {
+    let mut options = OpenOptions::new(fixture.path(), fixture.key().clone(), vec![MIGRATIONS]);
+    options.busy_timeout = Duration::ZERO;
+    match Store::open(options).await {
+        Ok(store) => {
+            store.close().await;
+            false
+        }
+        Err(error) => {
+            assert!(matches!(error, OpenError::Busy), "{error:?}");
+            true
+        }
+    }
+}
+
+/// The writer is held and D is being written when the read is dropped; the commit is still to come.
+/// Shows: PROC-052.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_dropped_while_its_acknowledgement_is_written_leaves_the_item_out() {
+    let fixture = five().await;
+    let store = fixture.store();
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(next(&mut consumer).await, "1");
+    // Writing D takes a while.
+    let slow = "CREATE TRIGGER delivery_test_slow AFTER INSERT ON delivery_positions BEGIN \
+         SELECT (WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 4000000) \
+                 SELECT count(*) FROM c); END";
+    run(store, slow).await.unwrap();
+    let mut read = Box::pin(consumer.next());
+    assert!(poll_times(&mut read, 1).await.is_none());
+    while !writer_is_held(&fixture).await {}
+    drop(read);
+    run(store, "DROP TRIGGER delivery_test_slow").await.unwrap();
+    assert_eq!(d(store, A).await, 0);
+    drop(consumer);
+    assert_eq!(
+        deliver(store, Selection::all()).await,
+        ["1", "2", "3", "4", "5"]
+    );
+}
+
 /// Shows: STR-095, PROC-040, PROC-052.
 #[tokio::test]
 async fn an_acknowledgement_that_cannot_be_stored_ends_the_reader_and_the_item_comes_again() {
@@ -159,27 +224,27 @@ async fn an_acknowledgement_that_cannot_be_stored_ends_the_reader_and_the_item_c
     assert_eq!(next(&mut consumer).await, "1");
     let broken = "CREATE TRIGGER delivery_test_fault BEFORE INSERT ON delivery_positions \
          BEGIN SELECT RAISE(ABORT, 'the disk of the test'); END";
-    let run = async |sql: &'static str| {
-        store
-            .write::<_, DeliveryError, _>("fault", move |tx| {
-                Box::pin(async move {
-                    sqlx::query(sql).execute(tx.conn()).await?;
-                    Ok(())
-                })
-            })
-            .await
-            .unwrap();
-    };
-    run(broken).await;
+    run(store, broken).await.unwrap();
     let error = consumer.next().await.unwrap_err();
-    assert!(matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))), "{error:?}");
+    assert!(
+        matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))),
+        "{error:?}"
+    );
     assert!(matches!(consumer.next().await, Err(ConsumerError::Ended)));
-    assert!(matches!(consumer.acknowledge().await, Err(ConsumerError::Ended)));
-    run("DROP TRIGGER delivery_test_fault").await;
+    assert!(matches!(
+        consumer.acknowledge().await,
+        Err(ConsumerError::Ended)
+    ));
+    run(store, "DROP TRIGGER delivery_test_fault")
+        .await
+        .unwrap();
     assert!(matches!(consumer.next().await, Err(ConsumerError::Ended)));
     drop(consumer);
     assert_eq!(d(store, A).await, 0);
-    assert_eq!(deliver(store, Selection::all()).await, ["1", "2", "3", "4", "5"]);
+    assert_eq!(
+        deliver(store, Selection::all()).await,
+        ["1", "2", "3", "4", "5"]
+    );
 }
 
 /// Shows: PROC-040.
@@ -190,10 +255,16 @@ async fn a_closed_database_ends_a_waiting_reader() {
     let mut consumer = open(&store, Selection::all()).await;
     let waiting = tokio::spawn(async move {
         let error = consumer.next_wait().await.unwrap_err();
-        (error, matches!(consumer.next().await, Err(ConsumerError::Ended)))
+        (
+            error,
+            matches!(consumer.next().await, Err(ConsumerError::Ended)),
+        )
     });
     store.close().await;
     let (error, ended) = waiting.await.unwrap();
-    assert!(matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))), "{error:?}");
+    assert!(
+        matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))),
+        "{error:?}"
+    );
     assert!(ended);
 }

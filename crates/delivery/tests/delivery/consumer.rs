@@ -31,7 +31,11 @@ async fn a_filter_consumes_what_it_excludes_and_a_later_filter_does_not_bring_it
     let fixture = store().await;
     let store = fixture.store();
     consent(store, B, Consent::Denied).await;
-    arrive(store, &[(A, "a1"), (B, "b1"), (B, "b2"), (D, "d1"), (A, "a2")]).await;
+    arrive(
+        store,
+        &[(A, "a1"), (B, "b1"), (B, "b2"), (D, "d1"), (A, "a2")],
+    )
+    .await;
     let allowed = Selection::all().with_consent([Consent::Allowed]);
     let groups = allowed.clone().of_kinds([ConversationType::Group]);
     assert_eq!(deliver(store, groups).await, ["a1", "a2"]);
@@ -79,7 +83,7 @@ async fn a_scope_that_changes_counts_from_the_next_handoff() {
 async fn messages_without_a_listener_wait_for_one_over_restarts() {
     let mut fixture = store().await;
     let name = |n: u32| format!("m{n}");
-    let at = |n: u32| if n % 8 == 0 { B } else { A };
+    let at = |n: u32| if n.is_multiple_of(8) { B } else { A };
     let batch = |range: std::ops::Range<u32>| -> Vec<NewMessage> {
         range.map(|n| text(at(n), &name(n))).collect()
     };
@@ -140,7 +144,11 @@ async fn a_long_run_of_excluded_messages_is_passed_in_bounded_turns() {
     consent(store, B, Consent::Denied).await;
     publish(store, (0..2_500).map(|n| text(B, &n.to_string())).collect()).await;
     arrive(store, &[(A, "a")]).await;
-    publish(store, (3_000..4_200).map(|n| text(B, &n.to_string())).collect()).await;
+    publish(
+        store,
+        (3_000..4_200).map(|n| text(B, &n.to_string())).collect(),
+    )
+    .await;
     let allowed = Selection::all().with_consent([Consent::Allowed]);
     assert_eq!(deliver(store, allowed).await, ["a"]);
     assert_eq!(d(store, B).await, 3_701);
@@ -195,7 +203,12 @@ async fn every_item_carries_its_cursor_and_a_repeat_carries_the_same() {
     // Having the cursor acknowledged nothing.
     assert_eq!(d(store, A).await, 0);
     drop(consumer);
-    let again = open(store, Selection::all()).await.next().await.unwrap().unwrap();
+    let again = open(store, Selection::all())
+        .await
+        .next()
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(again, first);
 }
 
@@ -206,7 +219,14 @@ async fn a_restored_conversation_is_read_like_any_other() {
     let fixture = store().await;
     let store = fixture.store();
     let state = highwater_delivery::ConversationState::Restored;
-    put(store, Conversation { state, ..conversation(A) }).await;
+    put(
+        store,
+        Conversation {
+            state,
+            ..conversation(A)
+        },
+    )
+    .await;
     arrive(store, &[(A, "a")]).await;
     assert_eq!(deliver(store, Selection::all()).await, ["a"]);
 }

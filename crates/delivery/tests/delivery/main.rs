@@ -1,8 +1,10 @@
 //! Local delivery through its public interface, over real encrypted databases.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod acknowledgement;
 mod consumer;
 mod conversations;
+mod deletion;
 mod history;
 mod messages;
 mod model;

@@ -1,8 +1,6 @@
 //! Random histories against a model of one page.
 
-use highwater_delivery::{
-    Consent, DefaultConsumer, DeliveryError, Selection, confirm, delete,
-};
+use highwater_delivery::{Consent, DefaultConsumer, DeliveryError, Selection, confirm, delete};
 use highwater_store::Store;
 use highwater_wire::{GroupId, SequenceId};
 use proptest::prelude::*;
@@ -107,17 +105,27 @@ fn selection(scope: [bool; 3], filters: bool) -> Selection {
         [true, true, true] => Selection::all(),
         _ => Selection::groups(groups.map(|(group, _)| group)),
     };
-    if filters { selection.with_consent([Consent::Allowed]) } else { selection }
+    if filters {
+        selection.with_consent([Consent::Allowed])
+    } else {
+        selection
+    }
 }
 
 async fn deny(store: &Store, group: usize, denied: bool) {
-    let consented = if denied { Consent::Denied } else { Consent::Allowed };
+    let consented = if denied {
+        Consent::Denied
+    } else {
+        Consent::Allowed
+    };
     consent(store, GROUPS[group], consented).await;
 }
 
 async fn remove(store: &Store, message: highwater_wire::MessageId) {
     let deleted: Result<bool, DeliveryError> = store
-        .write("delete", move |tx| Box::pin(async move { delete(tx, message).await }))
+        .write("delete", move |tx| {
+            Box::pin(async move { delete(tx, message).await })
+        })
         .await;
     deleted.unwrap();
 }
@@ -135,10 +143,18 @@ async fn confirm_one(store: &Store, message: highwater_wire::MessageId) {
 async fn records(model: &mut Model, store: &Store, step: &Step) {
     match step {
         Step::Arrive(groups) => {
-            let names: Vec<_> = groups.iter().map(|group| (*group, model.new_name())).collect();
-            let messages = names.iter().map(|(group, name)| text(GROUPS[*group], name)).collect();
+            let names: Vec<_> = groups
+                .iter()
+                .map(|group| (*group, model.new_name()))
+                .collect();
+            let messages = names
+                .iter()
+                .map(|(group, name)| text(GROUPS[*group], name))
+                .collect();
             publish(store, messages).await;
-            model.numbered.extend(names.into_iter().map(|(group, name)| (group, name, false)));
+            model
+                .numbered
+                .extend(names.into_iter().map(|(group, name)| (group, name, false)));
         }
         Step::Prepare(group) => {
             let name = model.new_name();
@@ -177,7 +193,11 @@ async fn reading(
     match (step, reader.as_mut()) {
         (Step::Open(scope, filters), None) => {
             let consumer = open(store, selection(*scope, *filters)).await;
-            let reading = Reading { scope: *scope, filters: *filters, out: None };
+            let reading = Reading {
+                scope: *scope,
+                filters: *filters,
+                out: None,
+            };
             *reader = Some((consumer, reading));
         }
         (Step::Open(..), Some(_)) => {

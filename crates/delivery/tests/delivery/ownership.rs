@@ -28,9 +28,14 @@ async fn a_second_default_consumer_is_refused_until_the_first_closes() {
     let store = fixture.store();
     let first = open(store, Selection::groups([A])).await;
     let error = refused(store).await;
-    let ConsumerError::AlreadyActive { process, until_ns } = error else { panic!("{error:?}") };
+    let ConsumerError::AlreadyActive { process, until_ns } = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(process, std::process::id());
-    assert_eq!(until_ns, store.now_ns() + DEFAULT_CONSUMER_LEASE.as_nanos() as i64);
+    assert_eq!(
+        until_ns,
+        store.now_ns() + DEFAULT_CONSUMER_LEASE.as_nanos() as i64
+    );
     assert!(!error.is_retryable());
     assert_eq!(recorded(store).await.unwrap().until_ns, until_ns);
     first.release().await.unwrap();
@@ -45,7 +50,10 @@ async fn ownership_is_one_over_all_connections_to_the_database() {
     let fixture = store().await;
     let other = fixture.another().await;
     let mut first = open(fixture.store(), Selection::all()).await;
-    assert!(matches!(refused(&other).await, ConsumerError::AlreadyActive { .. }));
+    assert!(matches!(
+        refused(&other).await,
+        ConsumerError::AlreadyActive { .. }
+    ));
     arrive(&other, &[(A, "a")]).await;
     assert_eq!(next(&mut first).await, "a");
     first.release().await.unwrap();
@@ -69,10 +77,13 @@ const CHILD_DATABASE: &str = "HIGHWATER_TEST_CHILD_DATABASE";
 /// Not a test of its own: the process that [`a_killed_owner_is_replaced_at_once`] starts and kills.
 #[tokio::test]
 async fn child_that_owns_until_it_is_killed() {
-    let Ok(database) = std::env::var(CHILD_DATABASE) else { return };
+    let Ok(database) = std::env::var(CHILD_DATABASE) else {
+        return;
+    };
     let (path, key) = database.split_once('|').unwrap();
     let key = DatabaseKey::from_hex(key).unwrap();
-    let options = OpenOptions::new(path, key, vec![MIGRATIONS]).clock(Arc::new(TestClock::default()));
+    let options =
+        OpenOptions::new(path, key, vec![MIGRATIONS]).clock(Arc::new(TestClock::default()));
     let store = Store::open(options).await.unwrap();
     let mut consumer = open(&store, Selection::all()).await;
     let item = consumer.next().await.unwrap().unwrap();
@@ -87,8 +98,19 @@ async fn a_killed_owner_is_replaced_at_once() {
     let store = fixture.store();
     arrive(store, &[(A, "a"), (A, "b")]).await;
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["ownership::child_that_owns_until_it_is_killed", "--exact", "--nocapture"])
-        .env(CHILD_DATABASE, format!("{}|{}", fixture.path().display(), fixture.key().to_hex().as_str()))
+        .args([
+            "ownership::child_that_owns_until_it_is_killed",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(
+            CHILD_DATABASE,
+            format!(
+                "{}|{}",
+                fixture.path().display(),
+                fixture.key().to_hex().as_str()
+            ),
+        )
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -97,7 +119,10 @@ async fn a_killed_owner_is_replaced_at_once() {
     let said = tokio::task::spawn_blocking(move || {
         lines.find_map(|line| line.ok().filter(|line| line.starts_with("owns")))
     });
-    let said = tokio::time::timeout(Duration::from_secs(60), said).await.unwrap().unwrap();
+    let said = tokio::time::timeout(Duration::from_secs(60), said)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(said.as_deref(), Some("owns, has a"));
 
     let error = refused(store).await;
@@ -121,8 +146,13 @@ async fn a_frozen_owner_is_replaced_after_its_lease_and_cannot_move_d_any_more()
     arrive(store, &[(A, "a"), (A, "b"), (A, "c")]).await;
     let mut frozen = open(store, Selection::all()).await;
     assert_eq!(next(&mut frozen).await, "a");
-    fixture.clock().advance(DEFAULT_CONSUMER_LEASE - Duration::from_nanos(1));
-    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    fixture
+        .clock()
+        .advance(DEFAULT_CONSUMER_LEASE - Duration::from_nanos(1));
+    assert!(matches!(
+        refused(store).await,
+        ConsumerError::AlreadyActive { .. }
+    ));
     fixture.clock().advance(Duration::from_nanos(1));
 
     let mut second = open(store, Selection::all()).await;
@@ -133,12 +163,18 @@ async fn a_frozen_owner_is_replaced_after_its_lease_and_cannot_move_d_any_more()
     let error = frozen.next().await.unwrap_err();
     assert!(matches!(error, ConsumerError::OwnershipLost), "{error:?}");
     assert!(!error.is_retryable());
-    assert!(matches!(frozen.acknowledge().await, Err(ConsumerError::Ended)));
+    assert!(matches!(
+        frozen.acknowledge().await,
+        Err(ConsumerError::Ended)
+    ));
     assert_eq!(d(store, A).await, 1);
 
     // The end of the frozen one frees its lock, but not the second one's place.
     frozen.release().await.unwrap();
-    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    assert!(matches!(
+        refused(store).await,
+        ConsumerError::AlreadyActive { .. }
+    ));
     assert_eq!(next(&mut second).await, "c");
     drop(second);
     assert_eq!(deliver(store, Selection::all()).await, ["c"]);
@@ -154,7 +190,10 @@ async fn a_late_acknowledgement_of_a_replaced_owner_changes_nothing() {
     assert_eq!(next(&mut frozen).await, "a");
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
     let second = open(store, Selection::groups([B])).await;
-    assert!(matches!(frozen.acknowledge().await, Err(ConsumerError::OwnershipLost)));
+    assert!(matches!(
+        frozen.acknowledge().await,
+        Err(ConsumerError::OwnershipLost)
+    ));
     assert_eq!(d(store, A).await, 0);
     second.release().await.unwrap();
     assert_eq!(deliver(store, Selection::all()).await, ["a", "b"]);
@@ -174,9 +213,15 @@ async fn an_owner_whose_lease_ran_out_unnoticed_owns_anew_and_repeats_its_item()
     assert_eq!(next(&mut consumer).await, "a");
     assert_eq!(d(store, A).await, 0);
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
-    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Repeats);
+    assert_eq!(
+        consumer.acknowledge().await.unwrap(),
+        Acknowledgement::Repeats
+    );
     assert_eq!(d(store, A).await, 0);
-    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    assert!(matches!(
+        refused(store).await,
+        ConsumerError::AlreadyActive { .. }
+    ));
     assert_eq!(drain(&mut consumer).await, ["a", "b"]);
     assert_eq!(d(store, A).await, 2);
 }
@@ -190,12 +235,21 @@ async fn a_living_owner_renews_its_lease() {
     let consumer = open(store, Selection::all()).await;
     let until = recorded(store).await.unwrap().until_ns;
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
-    eventually("the lease is renewed", Duration::from_secs(30), async || {
-        recorded(store).await.is_some_and(|owner| owner.until_ns > until)
-    })
+    eventually(
+        "the lease is renewed",
+        Duration::from_secs(30),
+        async || {
+            recorded(store)
+                .await
+                .is_some_and(|owner| owner.until_ns > until)
+        },
+    )
     .await;
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
-    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    assert!(matches!(
+        refused(store).await,
+        ConsumerError::AlreadyActive { .. }
+    ));
     consumer.release().await.unwrap();
 }
 

@@ -24,10 +24,16 @@ async fn a_transaction_that_fails_after_admission_leaves_rows_and_f_as_they_were
     let fixture = store().await;
     let (store, topic) = (fixture.store(), group(1));
     admit_then_fail(store, prefix(topic, 0, [1, 2])).await;
-    assert_eq!((f(store, topic).await, ids(store, topic).await.len()), (0, 0));
+    assert_eq!(
+        (f(store, topic).await, ids(store, topic).await.len()),
+        (0, 0)
+    );
     admit_all(store, prefix(topic, 0, [1, 2])).await;
     admit_then_fail(store, prefix(topic, 2, [3])).await;
-    assert_eq!((f(store, topic).await, ids(store, topic).await), (2, vec![1, 2]));
+    assert_eq!(
+        (f(store, topic).await, ids(store, topic).await),
+        (2, vec![1, 2])
+    );
     sound(store).await;
 }
 
@@ -38,7 +44,7 @@ async fn a_gap_on_one_topic_leaves_the_rest_of_the_transaction_good() {
     let fixture = store().await;
     let store = fixture.store();
     let (gap, good) = (prefix(group(1), 5, [6]), prefix(group(2), 0, [7]));
-    store
+    let _ = store
         .write::<_, AdmitError, _>("two topics", move |tx| {
             Box::pin(async move {
                 assert!(matches!(admit(tx, &gap).await, Err(AdmitError::Gap { .. })));
@@ -75,7 +81,10 @@ async fn an_admission_dropped_at_any_poll_is_whole_or_absent() {
         let _ = try_admit(store, prefix(group(2), 0, [1])).await.unwrap();
         let held = ids(store, topic).await;
         let end = f(store, topic).await;
-        assert!(end == start || end == start + 2, "F went from {start} to {end}");
+        assert!(
+            end == start || end == start + 2,
+            "F went from {start} to {end}"
+        );
         assert_eq!(held.last().copied().unwrap_or_default(), end);
         sound(store).await;
     }

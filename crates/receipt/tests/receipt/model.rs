@@ -19,10 +19,25 @@ struct Model(BTreeMap<Topic, (u64, BTreeSet<u64>)>);
 enum Step {
     /// Offers a prefix that starts `back` ids below F (or above it, when negative), with the given
     /// distances between its ids.
-    Admit { topic: usize, back: i64, steps: Vec<u64>, fails: bool },
-    SettleThrough { topic: usize, id: u64 },
-    SettleOne { topic: usize, id: u64 },
-    Anchor { topic: usize, id: u64, fails: bool },
+    Admit {
+        topic: usize,
+        back: i64,
+        steps: Vec<u64>,
+        fails: bool,
+    },
+    SettleThrough {
+        topic: usize,
+        id: u64,
+    },
+    SettleOne {
+        topic: usize,
+        id: u64,
+    },
+    Anchor {
+        topic: usize,
+        id: u64,
+        fails: bool,
+    },
     Reopen,
 }
 
@@ -35,7 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
     let ids = 1..60_u64;
     let fails = prop::bool::weighted(0.2);
     prop_oneof![
-        6 => (topic.clone(), -2..8_i64, prop::collection::vec(1..4_u64, 0..6), fails.clone())
+        6 => (topic.clone(), -2..8_i64, prop::collection::vec(1..4_u64, 0..6), fails)
             .prop_map(|(topic, back, steps, fails)| Step::Admit { topic, back, steps, fails }),
         2 => (topic.clone(), ids.clone())
             .prop_map(|(topic, id)| Step::SettleThrough { topic, id }),
@@ -62,7 +77,11 @@ impl Model {
 }
 
 fn give_up<T>(done: T, fails: bool) -> Result<T, AdmitError> {
-    if fails { Err(ReceiptError::Damaged("a later step").into()) } else { Ok(done) }
+    if fails {
+        Err(ReceiptError::Damaged("a later step").into())
+    } else {
+        Ok(done)
+    }
 }
 
 async fn offer(
@@ -90,13 +109,21 @@ async fn offer(
         .await;
     let new: Vec<_> = offered.into_iter().filter(|id| id > received).collect();
     if after > *received {
-        assert!(matches!(outcome, Err(AdmitError::Gap { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(AdmitError::Gap { .. })),
+            "{outcome:?}"
+        );
     } else if fails {
         outcome.unwrap_err();
     } else if new.is_empty() {
-        assert!(matches!(outcome, Ok(Admission::Duplicate { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Ok(Admission::Duplicate { .. })),
+            "{outcome:?}"
+        );
     } else {
-        let Ok(Admission::Admitted { rows, .. }) = outcome else { panic!("{outcome:?}") };
+        let Ok(Admission::Admitted { rows, .. }) = outcome else {
+            panic!("{outcome:?}")
+        };
         assert_eq!(rows as usize, new.len());
         *received = new[new.len() - 1];
         pending.extend(new);
@@ -106,7 +133,12 @@ async fn offer(
 async fn take(model: &mut Model, fixture: &mut highwater_testkit_base::StoreFixture, step: Step) {
     let store = fixture.store().clone();
     match step {
-        Step::Admit { topic, back, steps, fails } => {
+        Step::Admit {
+            topic,
+            back,
+            steps,
+            fails,
+        } => {
             offer(model, &store, topics()[topic], back, &steps, fails).await;
         }
         Step::SettleThrough { topic, id: through } => {
@@ -130,7 +162,11 @@ async fn take(model: &mut Model, fixture: &mut highwater_testkit_base::StoreFixt
                 .await;
             assert_eq!(settled.unwrap(), model.topic(topic).1.remove(&one));
         }
-        Step::Anchor { topic, id: to, fails } => {
+        Step::Anchor {
+            topic,
+            id: to,
+            fails,
+        } => {
             let topic = topics()[topic];
             let anchored: Result<_, AdmitError> = store
                 .write("model anchor", move |tx| {

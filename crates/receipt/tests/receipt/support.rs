@@ -1,8 +1,8 @@
 //! Prefixes as a read would return them, and short ways to run one transaction.
 
 use highwater_receipt::{
-    Admission, AdmitError, MIGRATIONS, PendingEnvelope, ReceiptError, ReceivedPosition, admit, audit,
-    pending, received,
+    Admission, AdmitError, MIGRATIONS, PendingEnvelope, ReceiptError, ReceivedPosition, admit,
+    audit, pending, received,
 };
 use highwater_store::Store;
 use highwater_testkit_base::StoreFixture;
@@ -40,7 +40,10 @@ pub(crate) fn at(position: u64) -> Cursor {
 
 /// An envelope whose payload has about `size` bytes.
 pub(crate) fn envelope(topic: Topic, id: u64, size: usize) -> ServerEnvelope {
-    let message = GroupMessage { data: vec![id as u8; size], ..Default::default() };
+    let message = GroupMessage {
+        data: vec![id as u8; size],
+        ..Default::default()
+    };
     ServerEnvelope {
         meta: Some(EnvelopeMeta {
             cursor: Some(backend::Cursor { sequence_id: id }),
@@ -52,7 +55,9 @@ pub(crate) fn envelope(topic: Topic, id: u64, size: usize) -> ServerEnvelope {
             expiry_ns: u64::MAX - id,
             is_commit_or_proposal: id.is_multiple_of(2),
         }),
-        envelope: Some(ClientEnvelope { payload: Some(Payload::GroupMessage(message)) }),
+        envelope: Some(ClientEnvelope {
+            payload: Some(Payload::GroupMessage(message)),
+        }),
     }
 }
 
@@ -75,7 +80,10 @@ pub(crate) fn sized(
     ids: impl IntoIterator<Item = u64>,
     size: usize,
 ) -> OrderedPrefix {
-    let batch = ids.into_iter().map(|id| envelope(topic, id, size)).collect();
+    let batch = ids
+        .into_iter()
+        .map(|id| envelope(topic, id, size))
+        .collect();
     PrefixCursor::new(topic, at(after)).extend(batch).unwrap()
 }
 
@@ -83,21 +91,31 @@ pub(crate) async fn try_admit(
     store: &Store,
     prefix: OrderedPrefix,
 ) -> Result<Admission, AdmitError> {
-    store.write("test admit", move |tx| Box::pin(async move { admit(tx, &prefix).await })).await
+    store
+        .write("test admit", move |tx| {
+            Box::pin(async move { admit(tx, &prefix).await })
+        })
+        .await
 }
 
 /// Admits the whole prefix, batch by batch.
 pub(crate) async fn admit_all(store: &Store, prefix: OrderedPrefix) {
     while f(store, prefix.topic()).await < prefix.last().get() {
         let admission = try_admit(store, prefix.clone()).await.unwrap();
-        assert!(matches!(admission, Admission::Admitted { .. }), "{admission:?}");
+        assert!(
+            matches!(admission, Admission::Admitted { .. }),
+            "{admission:?}"
+        );
     }
 }
 
 /// F of a topic.
 pub(crate) async fn f(store: &Store, topic: Topic) -> u64 {
-    let position: Result<ReceivedPosition, ReceiptError> =
-        store.read("test F", move |tx| Box::pin(async move { received(tx, topic).await })).await;
+    let position: Result<ReceivedPosition, ReceiptError> = store
+        .read("test F", move |tx| {
+            Box::pin(async move { received(tx, topic).await })
+        })
+        .await;
     position.unwrap().cursor().get()
 }
 
@@ -112,13 +130,18 @@ pub(crate) async fn pending_of(store: &Store, topic: Topic) -> Vec<PendingEnvelo
 
 /// The pending ids of a topic.
 pub(crate) async fn ids(store: &Store, topic: Topic) -> Vec<u64> {
-    pending_of(store, topic).await.iter().map(|envelope| envelope.sequence_id.get()).collect()
+    pending_of(store, topic)
+        .await
+        .iter()
+        .map(|envelope| envelope.sequence_id.get())
+        .collect()
 }
 
 /// The invariants hold over the whole database.
 pub(crate) async fn sound(store: &Store) {
-    let audit: Result<_, ReceiptError> =
-        store.read("test audit", |tx| Box::pin(async move { audit(tx).await })).await;
+    let audit: Result<_, ReceiptError> = store
+        .read("test audit", |tx| Box::pin(async move { audit(tx).await }))
+        .await;
     let audit = audit.unwrap();
     assert!(audit.violations.is_empty(), "{:?}", audit.violations);
     assert!(audit.checks > 0);
