@@ -167,6 +167,12 @@ fn commit_log_entry(entry: &CommitLogEntry) -> Result<Parsed, Refusal> {
 }
 
 impl Candidate {
+    /// Whether parsing and size already decided that it may be stored, so that neither the store's
+    /// content nor any further check bears on it.
+    pub(crate) fn is_settled(&self, max_envelope_bytes: usize) -> bool {
+        matches!(self.content, Content::Checked) && self.payload.len() <= max_envelope_bytes
+    }
+
     /// The checks that need nothing but the envelope. An identity update needs its history as well.
     pub(crate) fn check(&self, max_envelope_bytes: usize) -> Result<(), Refusal> {
         if self.payload.len() > max_envelope_bytes {

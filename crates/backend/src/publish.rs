@@ -65,13 +65,15 @@ impl PublishService for Publisher {
 impl Publisher {
     async fn store_all(&self, request: PublishRequest) -> Result<Vec<StoredMeta>, Status> {
         let (candidates, malformed) = self.parse(request).await?;
-        let keys: Vec<EnvelopeKey> = candidates.iter().map(|c| (c.topic, c.hash)).collect();
-        let view = self
-            .store
-            .admission_view(&keys, &inboxes(&candidates))
-            .await
-            .map_err(store_status)?;
-        let envelopes = self.check(candidates, view, malformed).await?;
+        let max = self.limits.max_envelope_bytes;
+        let envelopes = if malformed.is_none() && candidates.iter().all(|c| c.is_settled(max)) {
+            candidates
+                .into_iter()
+                .map(|candidate| new_envelope(candidate, None))
+                .collect()
+        } else {
+            self.check(candidates, malformed).await?
+        };
         match self.store.commit(&envelopes).await.map_err(store_status)? {
             Committed::Stored(metas) => Ok(metas),
             Committed::HistoryMoved => Err(Status::aborted(
@@ -120,9 +122,15 @@ impl Publisher {
     async fn check(
         &self,
         candidates: Vec<Candidate>,
-        view: AdmissionView,
         malformed: Option<Refusal>,
     ) -> Result<Vec<NewEnvelope>, Status> {
+        let keys: Vec<EnvelopeKey> = candidates.iter().map(|c| (c.topic, c.hash)).collect();
+        let inboxes = inboxes(&candidates);
+        let view = self
+            .store
+            .admission_view(&keys, &inboxes)
+            .await
+            .map_err(store_status)?;
         let judge = Judge {
             max_envelope_bytes: self.limits.max_envelope_bytes,
             max_identity_entries: self.limits.max_identity_entries,

@@ -28,8 +28,8 @@ use crate::{
     wallets::ContractWallets,
 };
 
-/// Flow control windows. HTTP/2's default of 64 KiB would make a catch-up wait for the peer at every
-/// turn.
+/// Flow control windows for what peers send. HTTP/2's default of 64 KiB would make a large publish or
+/// update wait for a round trip again and again.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 

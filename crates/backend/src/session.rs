@@ -10,6 +10,8 @@
 
 mod bucket;
 mod outbound;
+#[cfg(test)]
+mod simulation;
 mod update;
 
 use std::{

@@ -293,7 +293,6 @@ pub(crate) fn identity(update: IdentityUpdate) -> ClientEnvelope {
 pub(crate) struct Person {
     pub(crate) wallet: LocalWallet,
     pub(crate) inbox: InboxId,
-    pub(crate) seed: [u8; 32],
     pub(crate) registration: IdentityUpdate,
 }
 
@@ -318,8 +317,13 @@ impl Person {
 
     /// An update that adds another installation.
     pub(crate) fn add(&self, seed: u8) -> IdentityUpdate {
+        self.add_at(seed, 2)
+    }
+
+    /// The same addition, signed at another time.
+    pub(crate) fn add_at(&self, seed: u8, timestamp_ns: i64) -> IdentityUpdate {
         let seed = [seed; 32];
-        let unsigned = sign::add_installation(self.inbox, public_key(&seed), 2);
+        let unsigned = sign::add_installation(self.inbox, public_key(&seed), timestamp_ns);
         let text = unsigned.text().to_owned();
         unsigned.finish(
             self.wallet.sign_erc191(&text),
