@@ -67,7 +67,9 @@ impl Connection {
     /// [`TransportError::BadEndpoint`] for a URL that no network could make usable.
     pub fn connect(url: &str, options: ConnectOptions) -> Result<Self, TransportError> {
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(TransportError::BadEndpoint("no Tokio runtime is running".into()));
+            return Err(TransportError::BadEndpoint(
+                "no Tokio runtime is running".into(),
+            ));
         }
         let endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| TransportError::BadEndpoint(error.to_string()))?;
@@ -78,10 +80,14 @@ impl Connection {
                 return Err(TransportError::BadEndpoint("https is not built in".into()));
             }
             (Some(_), Some(_)) => {
-                return Err(TransportError::BadEndpoint("the scheme must be http".into()));
+                return Err(TransportError::BadEndpoint(
+                    "the scheme must be http".into(),
+                ));
             }
             _ => {
-                return Err(TransportError::BadEndpoint("a scheme and a host are needed".into()));
+                return Err(TransportError::BadEndpoint(
+                    "a scheme and a host are needed".into(),
+                ));
             }
         }
         let channel = endpoint

@@ -32,7 +32,6 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Shows: STR-032.
     #[test]
     fn updates_stay_within_the_backends_bucket_at_every_moment() {
         let start = Instant::now();

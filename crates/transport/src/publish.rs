@@ -108,7 +108,11 @@ fn too_large(found: usize) -> TransportError {
 
 /// An index that names no envelope of the request names none.
 fn within(mut error: TransportError, count: usize) -> TransportError {
-    if let TransportError::InvalidArgument { publish: Some(refusal), .. } = &mut error {
+    if let TransportError::InvalidArgument {
+        publish: Some(refusal),
+        ..
+    } = &mut error
+    {
         refusal.index = refusal.index.filter(|index| (*index as usize) < count);
     }
     error

@@ -42,13 +42,18 @@ impl Connection {
         limit: u32,
     ) -> Result<QueryPage, TransportError> {
         if let Some((topic, _)) = queries.iter().find(|(topic, _)| !topic.kind().is_ordered()) {
-            return Err(TransportError::invalid(format!("{topic:?} has no ordered read")));
+            return Err(TransportError::invalid(format!(
+                "{topic:?} has no ordered read"
+            )));
         }
         let mut left = match limit {
             0 => DEFAULT_QUERY_LIMIT,
             limit => limit.min(MAX_QUERY_LIMIT),
         };
-        let mut page = QueryPage { prefixes: Vec::new(), has_more: false };
+        let mut page = QueryPage {
+            prefixes: Vec::new(),
+            has_more: false,
+        };
         for chunk in once_each(queries).chunks(MAX_QUERY_TOPICS) {
             if left == 0 {
                 page.has_more = true;
@@ -69,7 +74,10 @@ impl Connection {
         mut limit: u32,
     ) -> Result<QueryPage, TransportError> {
         loop {
-            let request = QueryRequest { queries: topic_queries(queries), limit };
+            let request = QueryRequest {
+                queries: topic_queries(queries),
+                limit,
+            };
             match self.answered(self.queries().query(request)).await {
                 Ok(response) => return page(queries, limit, response),
                 Err(TransportError::OutOfRange { .. }) if limit > 1 => limit /= 2,
@@ -90,7 +98,9 @@ impl Connection {
         let mut newest = BTreeMap::new();
         for chunk in distinct(topics).chunks(MAX_NEWEST_METADATA_TOPICS) {
             for (topic, result) in self.newest(chunk, false).await? {
-                let meta = result.meta.ok_or_else(|| TransportError::protocol("no metadata"))?;
+                let meta = result
+                    .meta
+                    .ok_or_else(|| TransportError::protocol("no metadata"))?;
                 let meta = stored(meta)?;
                 if meta.topic != topic {
                     return Err(another(topic, meta.topic));
@@ -161,7 +171,9 @@ impl Connection {
                 return Err(unasked(topic));
             }
             if results.insert(topic, result).is_some() {
-                return Err(TransportError::protocol(format!("two results for {topic:?}")));
+                return Err(TransportError::protocol(format!(
+                    "two results for {topic:?}"
+                )));
             }
         }
         Ok(results)
@@ -183,11 +195,19 @@ fn once_each(queries: &[(Topic, Cursor)]) -> Vec<(Topic, Cursor)> {
         let lowest = starts.entry(*topic).or_insert(*after);
         *lowest = (*lowest).min(*after);
     }
-    queries.iter().filter_map(|(topic, _)| starts.remove_entry(topic)).collect()
+    queries
+        .iter()
+        .filter_map(|(topic, _)| starts.remove_entry(topic))
+        .collect()
 }
 
 fn distinct(topics: &[Topic]) -> Vec<Topic> {
-    topics.iter().copied().collect::<BTreeSet<_>>().into_iter().collect()
+    topics
+        .iter()
+        .copied()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 /// Checks an answer against the request it answers.
@@ -196,7 +216,9 @@ fn page(
     limit: u32,
     response: QueryResponse,
 ) -> Result<QueryPage, TransportError> {
-    let has_more = response.continuation.is_some_and(|continuation| continuation.has_more);
+    let has_more = response
+        .continuation
+        .is_some_and(|continuation| continuation.has_more);
     if response.envelopes.len() > limit as usize {
         return Err(TransportError::protocol("a page longer than its limit"));
     }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use highwater_wire::limits::KEEPALIVE_INTERVAL;
-use highwater_wire::proto::backend::{Pong, SubscribeRequest, SubscribeResponse, subscribe_request};
+use highwater_wire::proto::backend::{
+    Pong, SubscribeRequest, SubscribeResponse, subscribe_request,
+};
 use highwater_wire::{Cursor, OrderedPrefix, Topic};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -119,7 +121,13 @@ impl Connection {
             last_heard: Instant::now(),
         };
         let driver = tokio::spawn(driver.run());
-        Ok(Receiver { session, updates, events, driver, ended: None })
+        Ok(Receiver {
+            session,
+            updates,
+            events,
+            driver,
+            ended: None,
+        })
     }
 }
 
@@ -165,7 +173,7 @@ impl Receiver {
     }
 
     /// Cancels the session at once. What arrived and wasn't taken is dropped; the next event is
-    /// `Ended(Closed)`, unless the session was over already.
+    /// `Ended(Closed)`, unless another end was already returned.
     pub fn close(&mut self) {
         self.driver.abort();
         self.events.close();
@@ -195,7 +203,10 @@ struct Buffered {
 
 impl From<ReceiverEvent> for Buffered {
     fn from(event: ReceiverEvent) -> Self {
-        Self { event, _share: None }
+        Self {
+            event,
+            _share: None,
+        }
     }
 }
 
@@ -228,7 +239,10 @@ impl Budget {
         let bytes = bytes.div_ceil(BYTES_PER_PERMIT).min(BYTE_PERMITS.into()) as u32;
         Some(Share {
             _rows: Arc::clone(&self.rows).acquire_many_owned(rows).await.ok()?,
-            _bytes: Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()?,
+            _bytes: Arc::clone(&self.bytes)
+                .acquire_many_owned(bytes)
+                .await
+                .ok()?,
         })
     }
 }
@@ -317,7 +331,10 @@ impl Driver {
                 }
             }
         };
-        let error = tokio::time::timeout(LAST_WORDS, last_words).await.ok().flatten();
+        let error = tokio::time::timeout(LAST_WORDS, last_words)
+            .await
+            .ok()
+            .flatten();
         ReceiverEnd::Failed(error.unwrap_or_else(|| {
             TransportError::unavailable("the backend no longer takes requests on the session")
         }))
@@ -338,7 +355,8 @@ impl Driver {
                 self.emit(event);
             }
             Heard::Ping(nonce) => {
-                self.outbox.push_back(subscribe_request::Request::Pong(Pong { nonce }));
+                self.outbox
+                    .push_back(subscribe_request::Request::Pong(Pong { nonce }));
             }
             Heard::Nothing => {}
         }

@@ -99,7 +99,9 @@ fn retry_after(status: &Status) -> Option<std::time::Duration> {
 
 fn refusal(status: &Status) -> Option<PublishRefusal> {
     let details = tonic_types::Status::decode(status.details()).ok()?.details;
-    let detail = details.iter().find(|detail| detail.type_url.ends_with(PUBLISH_ERROR))?;
+    let detail = details
+        .iter()
+        .find(|detail| detail.type_url.ends_with(PUBLISH_ERROR))?;
     let found = PublishError::decode(detail.value.as_slice()).ok()?;
     Some(PublishRefusal {
         index: found.index,

@@ -16,7 +16,8 @@ use highwater_wire::proto::backend::{
     GroupMessage, PublishResponse, QueryNewestRequest, QueryNewestResponse, QueryRequest,
     QueryResponse, ServerEnvelope, SubscribeRequest, SubscribeResponse, SubscribeStaticRequest,
     SubscribeStaticResponse, VerifySmartContractWalletSignaturesRequest,
-    VerifySmartContractWalletSignaturesResponse, client_envelope::Payload,
+    VerifySmartContractWalletSignaturesResponse,
+    client_envelope::Payload,
     identity_service_server::{IdentityService, IdentityServiceServer},
     query_service_server::{QueryService, QueryServiceServer},
     subscribe_request::Request as Asked,
@@ -87,7 +88,10 @@ pub(crate) fn session<F: Future<Output = ()> + Send + 'static>(
 ) -> Script {
     let session: Arc<dyn Fn(Call) -> Boxed<()> + Send + Sync> =
         Arc::new(move |call| Box::pin(session(call)));
-    Script { session, ..Script::default() }
+    Script {
+        session,
+        ..Script::default()
+    }
 }
 
 /// The backend's side of one Subscribe.
@@ -114,11 +118,19 @@ impl Call {
 
     pub(crate) async fn send(&self, frame: Frame) {
         // The client may be gone; the test looks at that through `asked`.
-        let _ = self.frames.send(Ok(SubscribeResponse { response: Some(frame) })).await;
+        let _ = self
+            .frames
+            .send(Ok(SubscribeResponse {
+                response: Some(frame),
+            }))
+            .await;
     }
 
     pub(crate) async fn start(&self, keepalive_interval_ms: u32) {
-        self.send(Frame::Started(Started { keepalive_interval_ms })).await;
+        self.send(Frame::Started(Started {
+            keepalive_interval_ms,
+        }))
+        .await;
     }
 
     /// Starts, and applies the first update with targets of zero.
@@ -134,7 +146,11 @@ impl Call {
             through_sequence_id: 0,
         };
         let added_targets = update.adds.iter().map(target).collect();
-        self.send(Frame::Applied(Applied { id: update.id, added_targets })).await;
+        self.send(Frame::Applied(Applied {
+            id: update.id,
+            added_targets,
+        }))
+        .await;
     }
 
     pub(crate) async fn messages(&self, envelopes: Vec<ServerEnvelope>) {
@@ -163,14 +179,18 @@ impl QueryService for Services {
         &self,
         request: Request<QueryRequest>,
     ) -> Result<Response<QueryResponse>, Status> {
-        (self.0.query)(request.into_inner()).await.map(Response::new)
+        (self.0.query)(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn query_newest(
         &self,
         request: Request<QueryNewestRequest>,
     ) -> Result<Response<QueryNewestResponse>, Status> {
-        (self.0.query_newest)(request.into_inner()).await.map(Response::new)
+        (self.0.query_newest)(request.into_inner())
+            .await
+            .map(Response::new)
     }
 }
 
@@ -180,14 +200,18 @@ impl IdentityService for Services {
         &self,
         request: Request<GetInboxIdsRequest>,
     ) -> Result<Response<GetInboxIdsResponse>, Status> {
-        (self.0.get_inbox_ids)(request.into_inner()).await.map(Response::new)
+        (self.0.get_inbox_ids)(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn verify_smart_contract_wallet_signatures(
         &self,
         request: Request<VerifySmartContractWalletSignaturesRequest>,
     ) -> Result<Response<VerifySmartContractWalletSignaturesResponse>, Status> {
-        (self.0.verify)(request.into_inner()).await.map(Response::new)
+        (self.0.verify)(request.into_inner())
+            .await
+            .map(Response::new)
     }
 }
 
@@ -201,7 +225,10 @@ impl SubscribeService for Services {
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let (frames, outgoing) = mpsc::channel(1);
-        tokio::spawn((self.0.session)(Call { requests: request.into_inner(), frames }));
+        tokio::spawn((self.0.session)(Call {
+            requests: request.into_inner(),
+            frames,
+        }));
         Ok(Response::new(ReceiverStream::new(outgoing)))
     }
 
@@ -247,7 +274,10 @@ impl Service<http::Request<Body>> for RawPublish {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        assert_eq!(request.uri().path(), "/xmtp.backend.v1.PublishService/Publish");
+        assert_eq!(
+            request.uri().path(),
+            "/xmtp.backend.v1.PublishService/Publish"
+        );
         let service = self.clone();
         Box::pin(async move {
             let codec = ProstCodec::<PublishResponse, RawRequest>::default();
@@ -343,8 +373,13 @@ pub(crate) fn meta(topic: Topic, sequence_id: u64) -> EnvelopeMeta {
 }
 
 pub(crate) fn client_envelope(data: Vec<u8>) -> ClientEnvelope {
-    let message = GroupMessage { data, ..Default::default() };
-    ClientEnvelope { payload: Some(Payload::GroupMessage(message)) }
+    let message = GroupMessage {
+        data,
+        ..Default::default()
+    };
+    ClientEnvelope {
+        payload: Some(Payload::GroupMessage(message)),
+    }
 }
 
 pub(crate) fn envelope(topic: Topic, sequence_id: u64) -> ServerEnvelope {
