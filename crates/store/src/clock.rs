@@ -1,13 +1,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where local time comes from. It is no evidence for anything on the network: only leases, deadlines and local
-/// timestamps use it.
+/// Where the time comes from, so that tests can set it.
 pub trait Clock: Send + Sync + 'static {
     /// Nanoseconds since the Unix epoch.
     fn now_ns(&self) -> i64;
 }
 
-/// The system's clock.
+/// The machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -1,46 +1,98 @@
-//! Opening one connection: the key before anything else.
+//! Connections: how each kind is opened. The key comes first on every one of them.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Row as _};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, SqliteConnection};
+use tokio::time::Instant;
+use zeroize::Zeroizing;
 
-use crate::{DatabaseKey, OpenError};
+use crate::DatabaseKey;
+use crate::code::{self, Code};
 
-/// What every connection of a store is opened with.
-#[derive(Clone)]
+/// SQLite's own wait on the writer's connection. Short, because SQLite polls ever more slowly and would lose every race
+/// against a process that writes all the time; the rest of the wait is [`Patience`]'s.
+const WRITER_WAIT: Duration = Duration::from_millis(10);
+
+/// How many prepared statements a connection keeps.
+const STATEMENTS: usize = 256;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Creates the file when there is none, and writes.
+    Writer,
+    /// Reads beside a writer. Can't write, nor check the WAL in when it is closed.
+    Reader,
+    /// Looks at a file at rest: no locks, no WAL, nothing left behind.
+    Inspector,
+    /// As [`Role::Inspector`], without a key.
+    Keyless,
+}
+
+/// Opens connections to one file.
+#[derive(Debug)]
 pub(crate) struct Connector {
-    options: SqliteConnectOptions,
+    pub(crate) path: PathBuf,
+    pub(crate) key: DatabaseKey,
+    pub(crate) busy_timeout: Duration,
 }
 
 impl Connector {
-    pub(crate) fn new(path: &Path, key: &DatabaseKey, busy_timeout: Duration) -> Self {
+    /// SQLite opens the file, but neither reads nor writes it before the first query.
+    pub(crate) async fn connect(&self, role: Role) -> Result<SqliteConnection, sqlx::Error> {
+        let writes = role == Role::Writer;
+        let wait = if writes { WRITER_WAIT.min(self.busy_timeout) } else { self.busy_timeout };
         let options = SqliteConnectOptions::new()
-            .filename(path)
-            .busy_timeout(busy_timeout)
-            .pragma("key", key.pragma().to_string())
-            .journal_mode(SqliteJournalMode::Wal)
+            .filename(&self.path)
+            .busy_timeout(wait)
+            .create_if_missing(writes)
+            .read_only(!writes)
+            .immutable(matches!(role, Role::Inspector | Role::Keyless))
+            .statement_cache_capacity(STATEMENTS)
             .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .pragma("temp_store", "memory")
+            .pragma("temp_store", "MEMORY")
+            // The statements include the key.
             .disable_statement_logging();
-        Self { options }
+        let options = match role {
+            Role::Keyless => options,
+            _ => options.pragma("key", self.key_literal().to_string()),
+        };
+        options.connect().await
     }
 
-    pub(crate) async fn connect(&self, create: bool) -> Result<SqliteConnection, sqlx::Error> {
-        self.options.clone().create_if_missing(create).connect().await
+    fn key_literal(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("\"x'{}'\"", self.key.to_hex().as_str()))
     }
 }
 
-/// Refuses a build whose SQLite would take the key for an unknown pragma and write plain text.
-pub(crate) async fn require_cipher() -> Result<(), OpenError> {
-    use sqlx::Connection as _;
-    let mut probe = SqliteConnection::connect("sqlite::memory:").await?;
-    let version = sqlx::query("PRAGMA cipher_version").fetch_optional(&mut probe).await?;
-    probe.close().await?;
-    match version {
-        Some(row) if !row.get::<String, _>(0).is_empty() => Ok(()),
-        _ => Err(OpenError::NoCipher),
+/// Whether SQLite here is SQLCipher. Touches no file.
+pub(crate) async fn has_cipher() -> Result<bool, sqlx::Error> {
+    let mut conn = SqliteConnectOptions::new().in_memory(true).connect().await?;
+    let version: Option<String> =
+        sqlx::query_scalar("PRAGMA cipher_version").fetch_optional(&mut conn).await?;
+    Ok(version.is_some_and(|version| !version.is_empty()))
+}
+
+/// Whether to try again while the database is busy. SQLite refuses some locks at once whatever its own wait is: for a
+/// switch of the journal mode, for a WAL that is being recovered.
+pub(crate) struct Patience {
+    deadline: Instant,
+}
+
+impl Patience {
+    pub(crate) fn new(wait: Duration) -> Self {
+        Self { deadline: Instant::now() + wait }
+    }
+
+    /// Pauses before another try, or gives the error back when there is to be none.
+    pub(crate) async fn again(&self, error: sqlx::Error) -> Result<(), sqlx::Error> {
+        if code::of(&error) != Code::Busy || Instant::now() >= self.deadline {
+            return Err(error);
+        }
+        // Uneven, so that two who wait don't keep meeting.
+        tokio::time::sleep(Duration::from_micros(rand::random_range(500..3_000))).await;
+        Ok(())
     }
 }

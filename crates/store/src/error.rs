@@ -1,120 +1,141 @@
-use std::path::PathBuf;
+use std::io;
 
-/// Why a database could not be opened. The files are as they were.
+use crate::code::{self, Code};
+
+/// Why a database could not be opened. Its files are as they were.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no such file, and it wasn't to be created.
-    #[error("there is no database at {0}")]
-    Missing(PathBuf),
-    /// The file is encrypted with another key, or damaged at its start.
-    #[error("the key does not open the database")]
+    /// There is no database, and none was to be created.
+    #[error("there is no database at this path")]
+    Missing,
+    /// It is encrypted with another key. A file of random bytes looks the same.
+    #[error("the key doesn't open this database")]
     WrongKey,
-    /// The file is no encrypted database.
-    #[error("the file is not an encrypted database")]
-    NotADatabase,
-    /// A newer version of the program wrote the file.
-    #[error("the database was written by a newer version: schema {found} of {owner}, this version knows {known}")]
+    /// It is a SQLite database without encryption.
+    #[error("this database is not encrypted")]
+    NotEncrypted,
+    /// It is no database, or not one of this engine.
+    #[error("this is not a database of this engine: {0}")]
+    NotADatabase(&'static str),
+    /// A newer version of this software has written it: use that one.
+    #[error("{owner}'s tables have version {found}, newer than {known}, the newest known here")]
     NewerSchema {
-        /// The crate whose schema it is.
+        /// Whose tables.
         owner: String,
-        /// The version in the file.
-        found: i64,
-        /// The newest version this program knows; 0 if it doesn't know the owner.
-        known: i64,
+        /// Their version in the file. 0 when the owner has none here.
+        found: u32,
+        /// The newest version known.
+        known: u32,
     },
     /// The file or its folder can't be written.
-    #[error("the database can't be written")]
+    #[error("the database can't be written: check the permissions of the file and its folder")]
     ReadOnly,
-    /// The disk is full.
+    /// No space left.
     #[error("the disk is full")]
     DiskFull,
-    /// Another process kept the file locked for longer than the busy timeout.
-    #[error("another process keeps the database locked")]
+    /// Other processes held the database for the whole wait. The same call can succeed later.
+    #[error("the database is in use by another process")]
     Busy,
-    /// This build has no cipher: opening would write plain text.
-    #[error("this build of SQLite has no encryption")]
+    /// This build of SQLite can't encrypt.
+    #[error("this build has no SQLCipher: nothing was written")]
     NoCipher,
-    /// Anything else.
-    #[error("the database could not be opened: {0}")]
-    Database(#[source] sqlx::Error),
-}
-
-impl OpenError {
-    /// Whether opening can succeed later without a change by somebody.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Busy)
-    }
-}
-
-/// Why a read or a write failed. A failed write was rolled back.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The store was closed.
-    #[error("the database is closed")]
-    Closed,
-    /// Another process kept the database locked for longer than the busy timeout.
-    #[error("another process keeps the database locked")]
-    Busy,
-    /// The disk is full.
-    #[error("the disk is full")]
-    DiskFull,
-    /// The commit failed in a way that leaves its outcome open. Look at the database again to learn it.
-    #[error("whether the commit took effect is unknown: {0}")]
-    CommitUnknown(#[source] sqlx::Error),
-    /// The closure panicked; the transaction was rolled back.
-    #[error("the write panicked and was rolled back")]
-    Panicked,
-    /// The file could not be opened again after a failure.
-    #[error(transparent)]
-    Reopen(#[from] OpenError),
-    /// Anything else.
+    /// The file can't be reached.
+    #[error("the database file can't be reached: {0}")]
+    Io(#[from] io::Error),
+    /// SQLite failed.
     #[error("the database failed: {0}")]
     Database(#[source] sqlx::Error),
 }
 
-impl StoreError {
-    /// Whether the same call can succeed later without a change by somebody.
+impl OpenError {
+    /// Whether the same call can succeed later without anything being repaired.
     pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Busy | Self::CommitUnknown(_) => true,
-            Self::Reopen(error) => error.is_retryable(),
-            _ => false,
-        }
+        matches!(self, Self::Busy)
     }
-}
 
-/// SQLite's primary result code.
-pub(crate) fn code(error: &sqlx::Error) -> Option<i32> {
-    let extended: i32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(extended & 0xff)
-}
-
-pub(crate) const BUSY: i32 = 5;
-pub(crate) const LOCKED: i32 = 6;
-pub(crate) const READONLY: i32 = 8;
-pub(crate) const FULL: i32 = 13;
-pub(crate) const NOT_A_DATABASE: i32 = 26;
-
-impl From<sqlx::Error> for StoreError {
-    fn from(error: sqlx::Error) -> Self {
-        match code(&error) {
-            Some(BUSY | LOCKED) => Self::Busy,
-            Some(FULL) => Self::DiskFull,
-            _ => Self::Database(error),
-        }
+    /// Whether space must be freed first.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::DiskFull)
     }
 }
 
 impl From<sqlx::Error> for OpenError {
     fn from(error: sqlx::Error) -> Self {
-        match code(&error) {
-            Some(BUSY | LOCKED) => Self::Busy,
-            Some(READONLY) => Self::ReadOnly,
-            Some(FULL) => Self::DiskFull,
-            Some(NOT_A_DATABASE) => Self::WrongKey,
-            _ => Self::Database(error),
+        match code::of(&error) {
+            Code::Busy => Self::Busy,
+            Code::Full => Self::DiskFull,
+            Code::ReadOnly => Self::ReadOnly,
+            Code::NotADatabase => Self::WrongKey,
+            Code::Corrupt | Code::Other => Self::Database(error),
+        }
+    }
+}
+
+/// Why a transaction failed. Nothing of it is durable, except perhaps for [`StoreError::CommitUnknown`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Other processes held the lock for the whole wait.
+    #[error("the database is in use by another process")]
+    Busy,
+    /// No space left.
+    #[error("the disk is full")]
+    DiskFull,
+    /// The file can't be written (any more).
+    #[error("the database can't be written")]
+    ReadOnly,
+    /// The store was closed.
+    #[error("the database is closed")]
+    Closed,
+    /// The transaction's code panicked, and it was rolled back.
+    #[error("the transaction {name:?} panicked: {message}")]
+    Panicked {
+        /// The transaction.
+        name: &'static str,
+        /// What the panic said.
+        message: String,
+    },
+    /// COMMIT failed in a way that doesn't tell whether it took place. Reading tells.
+    #[error("whether the transaction {name:?} was committed is not known: {source}")]
+    CommitUnknown {
+        /// The transaction.
+        name: &'static str,
+        /// What COMMIT said.
+        source: sqlx::Error,
+    },
+    /// A savepoint was to be ended, and none is open.
+    #[error("no savepoint is open")]
+    NoSavepoint,
+    /// SQLite failed.
+    #[error("the database failed: {0}")]
+    Database(#[source] sqlx::Error),
+}
+
+impl StoreError {
+    /// Whether the same transaction can succeed later without anything being repaired.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Busy)
+    }
+
+    /// Whether space must be freed first.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::DiskFull)
+    }
+
+    /// Whether the store was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed)
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match code::of(&error) {
+            Code::Busy => Self::Busy,
+            Code::Full => Self::DiskFull,
+            Code::ReadOnly => Self::ReadOnly,
+            Code::NotADatabase | Code::Corrupt | Code::Other => Self::Database(error),
         }
     }
 }

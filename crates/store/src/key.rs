@@ -1,90 +1,61 @@
 use std::fmt;
-use std::str::FromStr;
 
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// The raw 32-byte key of a database. Wiped from memory when dropped; never printed.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+/// The key of a database: 32 bytes, used as they are and not as a passphrase. Overwritten when dropped.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct DatabaseKey([u8; 32]);
 
-/// A text that is no key.
+/// Why a text is no key. The text itself is not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a database key is 64 hexadecimal digits")]
+#[error("a database key is 64 hex digits")]
 pub struct KeyError;
 
 impl DatabaseKey {
-    /// A key of these bytes.
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// A new random key.
+    /// A key from the operating system's randomness.
     pub fn generate() -> Self {
         Self(rand::random())
     }
 
-    /// The key as 64 hexadecimal digits, to be kept somewhere safe.
-    pub fn to_hex(&self) -> Zeroizing<String> {
-        Zeroizing::new(hex::encode(self.0))
+    /// From its bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
     }
 
-    /// Reads [`DatabaseKey::to_hex`]'s form.
+    /// From 64 hex digits. Anything else is an error: SQLCipher would silently take it for a passphrase.
     ///
     /// # Errors
-    /// [`KeyError`] for anything but 64 hexadecimal digits. The check matters: the cipher would silently take a
-    /// malformed raw key for a passphrase.
+    /// [`KeyError`] for any other text.
     pub fn from_hex(text: &str) -> Result<Self, KeyError> {
-        let mut bytes = [0; 32];
-        hex::decode_to_slice(text, &mut bytes).map_err(|_| KeyError)?;
-        Ok(Self(bytes))
+        let mut bytes = Zeroizing::new([0; 32]);
+        hex::decode_to_slice(text, bytes.as_mut_slice()).map_err(|_| KeyError)?;
+        Ok(Self(*bytes))
     }
 
-    /// The value of `PRAGMA key`: raw, so that no passphrase derivation runs.
-    pub(crate) fn pragma(&self) -> Zeroizing<String> {
-        Zeroizing::new(format!("\"x'{}'\"", self.to_hex().as_str()))
+    /// The 64 hex digits, for whoever keeps the key.
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        Zeroizing::new(hex::encode(self.0))
     }
 }
 
 impl fmt::Debug for DatabaseKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DatabaseKey(…)")
+        f.write_str("DatabaseKey(..)")
     }
 }
 
-/// The identity of one database, made once. Cursors name it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DatabaseId([u8; 16]);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl DatabaseId {
-    /// An identity of these bytes.
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// Its bytes.
-    pub fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl fmt::Display for DatabaseId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl fmt::Debug for DatabaseId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DatabaseId({self})")
-    }
-}
-
-impl FromStr for DatabaseId {
-    type Err = hex::FromHexError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut bytes = [0; 16];
-        hex::decode_to_slice(text, &mut bytes)?;
-        Ok(Self(bytes))
+    /// Shows: STR-064.
+    #[test]
+    fn a_key_is_64_hex_digits_and_never_shown_by_itself() {
+        let key = DatabaseKey::from_bytes([0xab; 32]);
+        assert_eq!(DatabaseKey::from_hex(&key.to_hex()), Ok(key.clone()));
+        assert_eq!(format!("{key:?}"), "DatabaseKey(..)");
+        for wrong in ["", "ab", &"ab".repeat(31), &"ab".repeat(33), &"zz".repeat(32)] {
+            assert_eq!(DatabaseKey::from_hex(wrong), Err(KeyError));
+        }
     }
 }

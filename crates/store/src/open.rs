@@ -1,36 +1,32 @@
-//! Opening a store: every way it can go wrong is told apart, and leaves the files alone.
-
-use std::fs;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sqlx::Connection as _;
-use sqlx::sqlite::SqliteConnection;
+use sqlx::SqliteConnection;
 
-use crate::connect::{Connector, require_cipher};
-use crate::migrations::{Migrations, migrate};
+use crate::connect::{Connector, Patience, Role, has_cipher};
+use crate::inspect::{self, Found};
+use crate::schema::{self, Migrations};
 use crate::{BUSY_TIMEOUT, Clock, DatabaseId, DatabaseKey, OpenError, SystemClock};
 
-/// How to open a store.
+/// What a store is opened with.
 pub struct OpenOptions {
-    /// The database file.
+    /// The file. SQLite puts its `-wal` and `-shm` files beside it.
     pub path: PathBuf,
     /// Its key.
     pub key: DatabaseKey,
-    /// The schemas of the crates that use it.
+    /// Every owner's tables, in the order in which they are made.
     pub migrations: Vec<Migrations>,
-    /// Local time.
+    /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
-    /// Whether a missing file is made. On by default.
+    /// Whether a database is made when there is none.
     pub create: bool,
-    /// How long to wait for other processes' locks.
+    /// How long a transaction waits for another process.
     pub busy_timeout: Duration,
 }
 
 impl OpenOptions {
-    /// Opens or makes `path`, with the system's clock and [`BUSY_TIMEOUT`].
+    /// Creates the file if need be, with the machine's clock and [`BUSY_TIMEOUT`].
     pub fn new(path: impl Into<PathBuf>, key: DatabaseKey, migrations: Vec<Migrations>) -> Self {
         Self {
             path: path.into(),
@@ -42,88 +38,107 @@ impl OpenOptions {
         }
     }
 
-    /// Takes local time from this clock.
-    #[must_use]
+    /// Takes the time from another clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Whether a missing file is made.
-    #[must_use]
+    /// Whether a database is made when there is none.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
+
+    /// How long a transaction waits for another process.
+    pub fn busy_timeout(mut self, wait: Duration) -> Self {
+        self.busy_timeout = wait;
+        self
+    }
 }
 
-/// Opens the first connection, which becomes the writer, and brings the schema up to date.
-pub(crate) async fn open_writer(
-    options: &OpenOptions,
-) -> Result<(Connector, SqliteConnection, DatabaseId), OpenError> {
-    require_cipher().await?;
-    inspect(&options.path, options.create)?;
-    let connector = Connector::new(&options.path, &options.key, options.busy_timeout);
-    let mut conn = first_connection(&connector, options).await?;
-    match migrate(&mut conn, &options.migrations).await {
-        Ok(id) => Ok((connector, conn, id)),
+impl std::fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("path", &self.path)
+            .field("create", &self.create)
+            .field("busy_timeout", &self.busy_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file that has been found or made usable, and the connection that writes it.
+pub(crate) struct Opened {
+    pub(crate) connector: Connector,
+    pub(crate) writer: SqliteConnection,
+    pub(crate) id: DatabaseId,
+}
+
+pub(crate) async fn open(
+    connector: Connector,
+    migrations: Vec<Migrations>,
+    create: bool,
+) -> Result<Opened, OpenError> {
+    if !has_cipher().await? {
+        return Err(OpenError::NoCipher);
+    }
+    let known: Vec<Migrations> = std::iter::once(schema::STORE).chain(migrations).collect();
+    if inspect::inspect(&connector, &known).await? == Found::Nothing && !create {
+        return Err(OpenError::Missing);
+    }
+    let mut writer = connector.connect(Role::Writer).await?;
+    match prepare(&mut writer, &known, connector.busy_timeout).await {
+        Ok(id) => Ok(Opened { connector, writer, id }),
         Err(error) => {
-            // The error that matters is the migration's.
-            let _ = conn.close().await;
+            inspect::close(writer).await;
             Err(error)
         }
     }
 }
 
-/// Switching a new file to WAL needs an exclusive lock that SQLite doesn't wait for, so two processes that open a new
-/// file at once would fail each other.
-async fn first_connection(
-    connector: &Connector,
-    options: &OpenOptions,
-) -> Result<SqliteConnection, OpenError> {
-    let deadline = Instant::now() + options.busy_timeout;
-    loop {
-        match connector.connect(options.create).await.map_err(OpenError::from) {
-            Err(OpenError::Busy) if Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            result => return result,
+/// WAL mode, and all tables at their newest version. Others may do the same at the same moment.
+async fn prepare(
+    conn: &mut SqliteConnection,
+    known: &[Migrations],
+    wait: Duration,
+) -> Result<DatabaseId, OpenError> {
+    let patience = Patience::new(wait);
+    let mode: String = loop {
+        match sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(&mut *conn).await {
+            Ok(mode) => break mode,
+            Err(error) => patience.again(error).await?,
         }
+    };
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(OpenError::NotADatabase("its file system has no shared memory"));
     }
+    // Taken even when there is nothing to do: a file that can't be written says so here.
+    begin_immediate(conn, wait).await?;
+    let migrated = match schema::versions(conn).await? {
+        Some(found) if schema::is_current(&found, known) => schema::check(&found, known),
+        _ => schema::migrate(conn, known).await,
+    };
+    match migrated {
+        Ok(()) => sqlx::query("COMMIT").execute(&mut *conn).await?,
+        Err(error) => {
+            // The connection is closed next, which rolls back in any case.
+            let _ = sqlx::query("ROLLBACK").execute(&mut *conn).await;
+            return Err(error);
+        }
+    };
+    schema::database_id(conn).await
 }
 
-/// What can be told from the outside of the file.
-fn inspect(path: &Path, create: bool) -> Result<(), OpenError> {
-    const PLAIN_HEADER: &[u8; 16] = b"SQLite format 3\0";
-    const PAGE: u64 = 4096;
-    let io = |error: std::io::Error| OpenError::Database(sqlx::Error::Io(error));
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && create => return Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(OpenError::Missing(path.to_path_buf()));
+/// Takes the write lock, across all processes.
+pub(crate) async fn begin_immediate(
+    conn: &mut SqliteConnection,
+    wait: Duration,
+) -> Result<(), sqlx::Error> {
+    let patience = Patience::new(wait);
+    loop {
+        match sqlx::query("BEGIN IMMEDIATE").execute(&mut *conn).await {
+            Ok(_) => return Ok(()),
+            Err(error) => patience.again(error).await?,
         }
-        Err(error) => return Err(io(error)),
-    };
-    if !metadata.is_file() {
-        return Err(OpenError::NotADatabase);
     }
-    if metadata.permissions().readonly() {
-        return Err(OpenError::ReadOnly);
-    }
-    // An empty file is what a crash during creation leaves behind.
-    if metadata.len() == 0 {
-        return if create { Ok(()) } else { Err(OpenError::Missing(path.to_path_buf())) };
-    }
-    let mut header = [0; 16];
-    fs::File::open(path).and_then(|mut file| file.read_exact(&mut header)).or_else(|error| {
-        match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => Ok(()),
-            _ => Err(io(error)),
-        }
-    })?;
-    if &header == PLAIN_HEADER || !metadata.len().is_multiple_of(PAGE) {
-        return Err(OpenError::NotADatabase);
-    }
-    Ok(())
 }

@@ -1,52 +1,67 @@
-//! Noticing what other processes commit.
+//! Notices the commits of other processes (STR-078).
 
-use sqlx::sqlite::SqliteConnection;
-use sqlx::{Connection as _, Row as _};
+use std::sync::Arc;
+
+use sqlx::SqliteConnection;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::ACTIVE_DATABASE_POLL_INTERVAL;
-use crate::connect::Connector;
+use crate::connect::{Connector, Role};
+use crate::{ACTIVE_DATABASE_POLL_INTERVAL, StoreError, inspect};
 
-/// Bumps `wakes` whenever the file changed under an otherwise idle connection. Ends with `cancel`.
-pub(crate) async fn run(connector: Connector, wakes: watch::Sender<u64>, cancel: CancellationToken) {
-    let mut conn = None;
-    let mut seen = None;
-    while !cancel.is_cancelled() {
-        match data_version(&connector, &mut conn).await {
-            Ok(version) => {
-                // The first look counts as a change: what was committed before it went unnoticed.
-                if seen != Some(version) {
-                    wakes.send_modify(|count| *count += 1);
-                }
-                seen = Some(version);
-            }
-            Err(error) => {
-                tracing::debug!(%error, "polling for other processes' commits failed");
-                // Whatever happened in between is unknown, and a wake is only a hint.
-                wakes.send_modify(|count| *count += 1);
-                (conn, seen) = (None, None);
-            }
-        }
-        tokio::select! {
-            _ = cancel.cancelled() => break,
-            _ = tokio::time::sleep(ACTIVE_DATABASE_POLL_INTERVAL) => {}
-        }
-    }
-    if let Some(conn) = conn
-        && let Err(error) = conn.close().await
-    {
-        tracing::debug!(%error, "the polling connection did not close cleanly");
-    }
+/// Counts up: whoever waits looks at the database again.
+pub(crate) fn wake(wakes: &watch::Sender<u64>) {
+    wakes.send_modify(|count| *count = count.wrapping_add(1));
 }
 
-async fn data_version(
-    connector: &Connector,
-    conn: &mut Option<SqliteConnection>,
-) -> Result<i64, sqlx::Error> {
-    let conn = match conn {
-        Some(conn) => conn,
-        none => none.insert(connector.connect(false).await?),
-    };
-    Ok(sqlx::query("PRAGMA data_version").fetch_one(conn).await?.get(0))
+/// An idle connection and the last version it has seen. SQLite counts the commits that other connections made.
+pub(crate) struct Poller {
+    conn: Option<SqliteConnection>,
+    seen: i64,
+    connector: Arc<Connector>,
+}
+
+impl Poller {
+    pub(crate) async fn new(connector: Arc<Connector>) -> Result<Self, sqlx::Error> {
+        let mut poller = Self { conn: None, seen: 0, connector };
+        poller.look().await?;
+        Ok(poller)
+    }
+
+    /// Until the token is cancelled. The next check starts at most one interval after the last one's end (STR-079).
+    pub(crate) async fn run(mut self, wakes: Arc<watch::Sender<u64>>, ended: CancellationToken) {
+        while ended
+            .run_until_cancelled(tokio::time::sleep(ACTIVE_DATABASE_POLL_INTERVAL))
+            .await
+            .is_some()
+        {
+            match self.look().await {
+                Ok(false) => {}
+                Ok(true) => wake(&wakes),
+                Err(error) => {
+                    let error = StoreError::from(error);
+                    tracing::warn!(%error, "the database could not be polled");
+                    self.discard().await;
+                    wake(&wakes);
+                }
+            }
+        }
+        self.discard().await;
+    }
+
+    /// Whether anybody has committed since the last look.
+    async fn look(&mut self) -> Result<bool, sqlx::Error> {
+        let conn = match &mut self.conn {
+            Some(conn) => conn,
+            empty => empty.insert(self.connector.connect(Role::Reader).await?),
+        };
+        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(conn).await?;
+        Ok(std::mem::replace(&mut self.seen, version) != version)
+    }
+
+    async fn discard(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            inspect::close(conn).await;
+        }
+    }
 }

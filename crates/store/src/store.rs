@@ -1,126 +1,134 @@
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::any::Any;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use sqlx::{Connection as _, Executor as _};
-use tokio::sync::{Mutex, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
-use crate::open::open_writer;
-use crate::readers::Readers;
-use crate::writer::Writer;
-use crate::{
-    Clock, CommitGate, DatabaseId, GateOutcome, OpenError, OpenOptions, ReadTx, StoreError, WriteTx,
-    poll,
-};
+use crate::connect::Connector;
+use crate::gate::CancelOnDrop;
+use crate::open::{self, OpenOptions, Opened};
+use crate::poll::{Poller, wake};
+use crate::read::{ReadTx, Readers};
+use crate::write::{WriteTx, Writer};
+use crate::{Clock, CommitGate, DatabaseId, GateOutcome, OpenError, StoreError};
 
-/// An open database. Clones share it.
-///
-/// ```no_run
-/// # use highwater_store::{DatabaseKey, OpenOptions, Store, StoreError};
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = Store::open(OpenOptions::new("client.db", DatabaseKey::generate(), vec![])).await?;
-/// store
-///     .write("note", |tx| {
-///         Box::pin(async move {
-///             sqlx::query("PRAGMA user_version = 7").execute(tx.conn()).await?;
-///             Ok::<_, StoreError>(())
-///         })
-///     })
-///     .await?;
-/// store.close().await;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Store(Arc<Inner>);
-
-struct Inner {
-    path: PathBuf,
-    id: DatabaseId,
-    clock: Arc<dyn Clock>,
-    writer: Arc<Mutex<Writer>>,
-    readers: Readers,
-    wakes: watch::Sender<u64>,
-    tasks: TaskTracker,
-    /// Cancelled by `close`, or when the last clone is dropped; ends the poller.
-    closed: CancellationToken,
+/// An open database. Clones are the same store, which ends with [`Store::close`] or its last clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<Inner>,
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.closed.cancel();
+struct Inner {
+    id: DatabaseId,
+    clock: Arc<dyn Clock>,
+    connector: Arc<Connector>,
+    writer: Writer,
+    readers: Readers,
+    /// Every transaction under way, and every abandoned connection that is being closed.
+    tracker: TaskTracker,
+    closed: AtomicBool,
+    /// Gone once closed, which ends every wait on it.
+    wakes: Mutex<Option<Arc<watch::Sender<u64>>>>,
+    poller: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    poller_end: CancellationToken,
+    _ends_poller: DropGuard,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("id", &self.id)
+            .field("closed", &self.closed)
+            .finish_non_exhaustive()
     }
 }
 
 impl Store {
-    /// Opens a database, or makes it.
+    /// Opens the database, or creates it. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`OpenError`] tells the causes apart. The files are as they were then.
+    /// [`OpenError`] says what is wrong; the file is as it was. Only when a database that nobody had open was left with
+    /// a WAL but without its shared memory file can there be a new `-shm` file, which holds no content.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves a database that opens, or none.
     pub async fn open(options: OpenOptions) -> Result<Self, OpenError> {
-        let (connector, conn, id) = open_writer(&options).await?;
-        let wakes = watch::Sender::new(0);
-        let closed = CancellationToken::new();
-        let tasks = TaskTracker::new();
-        tasks.spawn(poll::run(connector.clone(), wakes.clone(), closed.clone()));
-        Ok(Self(Arc::new(Inner {
-            path: options.path,
+        let OpenOptions { path, key, migrations, clock, create, busy_timeout } = options;
+        let connector = Connector { path, key, busy_timeout };
+        let Opened { connector, writer, id } = open::open(connector, migrations, create).await?;
+        let connector = Arc::new(connector);
+        let poller = Poller::new(Arc::clone(&connector)).await?;
+        let wakes = Arc::new(watch::Sender::new(0));
+        let poller_end = CancellationToken::new();
+        let poller = tokio::spawn(poller.run(Arc::clone(&wakes), poller_end.clone()));
+        let tracker = TaskTracker::new();
+        let inner = Inner {
             id,
-            clock: options.clock,
-            writer: Arc::new(Mutex::new(Writer::new(connector.clone(), options.busy_timeout, conn))),
-            readers: Readers::new(connector),
-            wakes,
-            tasks,
-            closed,
-        })))
+            clock,
+            writer: Writer::new(Arc::clone(&connector), writer),
+            readers: Readers::new(Arc::clone(&connector), tracker.clone()),
+            connector,
+            tracker,
+            closed: AtomicBool::new(false),
+            wakes: Mutex::new(Some(wakes)),
+            poller: tokio::sync::Mutex::new(Some(poller)),
+            _ends_poller: poller_end.clone().drop_guard(),
+            poller_end,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The identity of this database.
+    /// Which database this is. Never changes.
     pub fn database_id(&self) -> DatabaseId {
-        self.0.id
+        self.inner.id
     }
 
-    /// The database file.
+    /// The file, as it was named when the store was opened.
     pub fn path(&self) -> &Path {
-        &self.0.path
+        &self.inner.connector.path
     }
 
-    /// The store's clock, in nanoseconds since the Unix epoch.
+    /// The store's clock: nanoseconds since the Unix epoch.
     pub fn now_ns(&self) -> i64 {
-        self.0.clock.now_ns()
+        self.inner.clock.now_ns()
     }
 
-    /// Changes whenever something was, or may have been, committed by this process or another. A hint: look at the
-    /// database again.
-    pub fn wakes(&self) -> watch::Receiver<u64> {
-        self.0.wakes.subscribe()
-    }
-
-    /// Runs one write transaction: `Ok` commits, `Err` and a panic roll back.
-    ///
-    /// Dropping the future doesn't stop the transaction: it goes on to its end in a task of its own, and
-    /// [`Store::close`] waits for it.
+    /// Runs `f` in the write transaction: the lock that all processes share is held before `f` starts, so everything it
+    /// reads is current and stays so (STR-070). `Ok` commits and wakes; an error or a panic rolls back. `name` is for
+    /// logs. `f` must not wait for the network (STR-071), nor for another transaction of this store.
     ///
     /// # Errors
-    /// The closure's own, and [`StoreError`] converted.
+    /// What `f` returns; [`StoreError::Busy`] when other processes held the lock for the whole wait;
+    /// [`StoreError::Panicked`]; [`StoreError::CommitUnknown`]; [`StoreError::Closed`].
+    ///
+    /// # Cancellation
+    /// Dropping the future, once it was polled, doesn't stop the transaction: it ends as if it had been waited for.
     pub async fn write<T, E, F>(&self, name: &'static str, f: F) -> Result<T, E>
     where
         F: for<'t> FnOnce(&'t mut WriteTx) -> BoxFuture<'t, Result<T, E>> + Send + 'static,
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        match self.spawn_write(name, None, f).await? {
+        match self.submit(name, None, f).await? {
             GateOutcome::Committed(value) => Ok(value),
-            GateOutcome::Cancelled => Err(E::from(StoreError::Closed)),
+            GateOutcome::Cancelled => unreachable!("only a gate cancels"),
         }
     }
 
-    /// The same, but the commit happens only if `gate` wasn't cancelled first (PROC-052).
+    /// As [`Self::write`], but commits only if `gate` admits it, which is decided as the last thing before COMMIT
+    /// (PROC-052). Cancelling the gate before that rolls back.
     ///
     /// # Errors
-    /// The closure's own, and [`StoreError`] converted.
+    /// As [`Self::write`].
+    ///
+    /// # Cancellation
+    /// Dropping the future cancels the gate: unless it had already admitted the commit, nothing becomes durable.
     pub async fn write_gated<T, E, F>(
         &self,
         name: &'static str,
@@ -132,10 +140,11 @@ impl Store {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        self.spawn_write(name, Some(gate), f).await
+        let _cancel = CancelOnDrop(gate.clone());
+        self.submit(name, Some(gate), f).await
     }
 
-    async fn spawn_write<T, E, F>(
+    async fn submit<T, E, F>(
         &self,
         name: &'static str,
         gate: Option<CommitGate>,
@@ -146,69 +155,134 @@ impl Store {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        if self.0.closed.is_cancelled() {
-            return Err(E::from(StoreError::Closed));
-        }
-        let writer = Arc::clone(&self.0.writer);
-        let (clock, wakes) = (Arc::clone(&self.0.clock), self.0.wakes.clone());
-        let closed = self.0.closed.clone();
-        let task = self.0.tasks.spawn(async move {
-            let mut writer = writer.lock().await;
-            if closed.is_cancelled() {
-                return Err(E::from(StoreError::Closed));
+        let inner = Arc::clone(&self.inner);
+        let task = self.track(name, async move {
+            let outcome = inner.writer.write(name, Arc::clone(&inner.clock), gate, f).await;
+            if matches!(outcome, Ok(GateOutcome::Committed(_))) {
+                inner.wake();
             }
-            let result = writer.run(name, || clock.now_ns(), gate.as_ref(), f).await;
-            drop(writer);
-            if let Ok(GateOutcome::Committed(_)) = result {
-                wakes.send_modify(|count| *count += 1);
-            }
-            result
-        });
-        match task.await {
-            Ok(result) => result,
-            Err(error) if error.is_panic() => Err(E::from(StoreError::Panicked)),
-            // Only a runtime that is shutting down cancels it.
-            Err(_) => Err(E::from(StoreError::Closed)),
-        }
+            outcome
+        })?;
+        task.await.unwrap_or_else(|error| Err(ended(name, error).into()))
     }
 
-    /// Runs one read transaction: a single snapshot, ended when the closure's future is.
+    /// Runs `f` on one snapshot of the database, beside any writer. It can't write. `name` is for logs.
     ///
     /// # Errors
-    /// The closure's own, and [`StoreError`] converted.
-    pub async fn read<T, E, F>(&self, _name: &'static str, f: F) -> Result<T, E>
+    /// What `f` returns; [`StoreError::Panicked`]; [`StoreError::Closed`].
+    ///
+    /// # Cancellation
+    /// Dropping the future ends the read and its snapshot.
+    pub async fn read<T, E, F>(&self, name: &'static str, f: F) -> Result<T, E>
     where
-        F: for<'t> FnOnce(&'t mut ReadTx) -> BoxFuture<'t, Result<T, E>> + Send,
-        E: From<StoreError>,
+        F: for<'t> FnOnce(&'t mut ReadTx) -> BoxFuture<'t, Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
     {
-        if self.0.closed.is_cancelled() {
-            return Err(E::from(StoreError::Closed));
-        }
-        self.0.readers.run(|| self.0.clock.now_ns(), f).await
+        let inner = Arc::clone(&self.inner);
+        // In a task of its own, so that `close` never waits for a future that nobody polls.
+        let task = self.track(name, async move {
+            inner.readers.read(name, Arc::clone(&inner.clock), f).await
+        })?;
+        let _abort = AbortOnDrop(task.abort_handle());
+        task.await.unwrap_or_else(|error| Err(ended(name, error).into()))
     }
 
-    /// Waits for the writes under way, ends everything, checkpoints and closes the file. Afterwards no lock is held and
-    /// every call returns [`StoreError::Closed`]. Closing twice is fine.
-    pub async fn close(&self) {
-        self.0.closed.cancel();
-        // Whoever waits looks again, and finds the store closed.
-        self.0.wakes.send_modify(|count| *count += 1);
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
-        self.0.readers.close().await;
-        let conn = self.0.writer.lock().await.take();
-        let Some(mut conn) = conn else { return };
-        if let Err(error) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").await {
-            tracing::debug!(%error, "the log could not be checkpointed");
+    /// Starts a task that [`Self::close`] waits for.
+    fn track<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<JoinHandle<T>, StoreError> {
+        // Counted before the question, so that a `close` either sees this task or is seen by it.
+        let counted = self.inner.tracker.token();
+        if self.inner.closed.load(Ordering::SeqCst) {
+            return Err(StoreError::Closed);
         }
-        if let Err(error) = conn.close().await {
-            tracing::debug!(%error, "the writer did not close cleanly");
+        let span = tracing::debug_span!("transaction", name);
+        let work = async move {
+            let _counted = counted;
+            work.await
+        };
+        Ok(tokio::spawn(work.instrument(span)))
+    }
+
+    /// Changes after every commit, of this process at once and of others within
+    /// [`ACTIVE_DATABASE_POLL_INTERVAL`](crate::ACTIVE_DATABASE_POLL_INTERVAL). A hint: one may come late, twice, or for
+    /// several commits, and whoever wakes looks at the database again (STR-078). Ends when the store is closed.
+    pub fn wakes(&self) -> watch::Receiver<u64> {
+        match &*self.inner.wakes() {
+            Some(wakes) => wakes.subscribe(),
+            None => watch::channel(0).1,
+        }
+    }
+
+    /// Ends the store: waits for every transaction under way, stops polling, checks the WAL in, and closes every
+    /// connection. No lock is held afterwards, and the file can be moved. Later calls fail with
+    /// [`StoreError::Closed`]; a second `close` waits for the first.
+    ///
+    /// # Cancellation
+    /// Dropping the future, once it was polled, doesn't stop the closing.
+    pub async fn close(&self) {
+        let inner = Arc::clone(&self.inner);
+        let closing = tokio::spawn(async move { inner.close().await });
+        if let Err(error) = closing.await {
+            tracing::error!(%error, "the database was not closed in order");
         }
     }
 }
 
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("id", &self.0.id).finish_non_exhaustive()
+impl Inner {
+    async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.tracker.close();
+        self.tracker.wait().await;
+        // Held to the end, so that a second close returns when all is done.
+        let mut poller = self.poller.lock().await;
+        self.poller_end.cancel();
+        if let Some(poller) = poller.take()
+            && let Err(error) = poller.await
+        {
+            tracing::error!(%error, "the database's poller failed");
+        }
+        self.wakes().take();
+        self.readers.close().await;
+        self.writer.close().await;
     }
+
+    fn wake(&self) {
+        if let Some(wakes) = &*self.wakes() {
+            wake(wakes);
+        }
+    }
+
+    fn wakes(&self) -> std::sync::MutexGuard<'_, Option<Arc<watch::Sender<u64>>>> {
+        self.wakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A transaction's task that ended without an outcome of its own.
+fn ended(name: &'static str, error: JoinError) -> StoreError {
+    match error.try_into_panic() {
+        Ok(panic) => panicked(name, &*panic),
+        // Only the end of the runtime stops a task whose caller still waits.
+        Err(_) => StoreError::Closed,
+    }
+}
+
+pub(crate) fn panicked(name: &'static str, panic: &(dyn Any + Send)) -> StoreError {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    StoreError::Panicked { name, message }
 }
