@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod failures;
+mod lookups;
+mod newest;
+mod publish;
+mod query;
 mod receiver;
-mod requests;
 mod scripted;

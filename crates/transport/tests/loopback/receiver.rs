@@ -10,20 +10,16 @@ use highwater_wire::proto::backend::{
     Ping, ServerEnvelope, subscribe_request::Request as Asked,
     subscribe_response::Response as Frame,
 };
-use highwater_wire::{Cursor, OrderedPrefix, Topic};
+use highwater_wire::{OrderedPrefix, Topic};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::scripted::{
-    Call, DEADLINE, Link, Script, Scripted, client_envelope, connect, envelope, meta, session,
+    Call, DEADLINE, Link, Script, Scripted, at, client_envelope, connect, envelope, meta, session,
     topic,
 };
-
-fn at(position: u64) -> Cursor {
-    Cursor::try_from(position).unwrap()
-}
 
 async fn next(receiver: &mut Receiver) -> ReceiverEvent {
     timeout(DEADLINE, receiver.next())

@@ -19,12 +19,13 @@ use highwater_wire::proto::backend::{
     VerifySmartContractWalletSignaturesResponse,
     client_envelope::Payload,
     identity_service_server::{IdentityService, IdentityServiceServer},
+    query_response::Continuation,
     query_service_server::{QueryService, QueryServiceServer},
     subscribe_request::Request as Asked,
     subscribe_response::{Applied, Messages, Response as Frame, Started},
     subscribe_service_server::{SubscribeService, SubscribeServiceServer},
 };
-use highwater_wire::{GroupId, MessageHash, Topic};
+use highwater_wire::{Cursor, GroupId, MessageHash, Topic};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -386,5 +387,33 @@ pub(crate) fn envelope(topic: Topic, sequence_id: u64) -> ServerEnvelope {
     ServerEnvelope {
         meta: Some(meta(topic, sequence_id)),
         envelope: Some(client_envelope(vec![sequence_id as u8])),
+    }
+}
+
+pub(crate) fn at(position: u64) -> Cursor {
+    Cursor::try_from(position).unwrap()
+}
+
+pub(crate) fn numbered(n: u32) -> Topic {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&n.to_be_bytes());
+    Topic::group(GroupId::from_bytes(id))
+}
+
+pub(crate) fn queries(envelopes: Vec<ServerEnvelope>, has_more: bool) -> Script {
+    let page = QueryResponse {
+        envelopes,
+        continuation: Some(Continuation { has_more }),
+    };
+    Script {
+        query: answer(move |_| Ok(page.clone())),
+        ..Script::default()
+    }
+}
+
+pub(crate) fn publishes(response: Result<PublishResponse, Status>) -> Script {
+    Script {
+        publish: answer(move |_| response.clone()),
+        ..Script::default()
     }
 }
