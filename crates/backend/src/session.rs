@@ -9,9 +9,11 @@
 //!   (STR-008).
 
 mod bucket;
+mod liveness;
 mod outbound;
 #[cfg(test)]
 mod simulation;
+mod turn;
 mod update;
 
 use std::{
@@ -263,41 +265,9 @@ impl Session {
         self.capture.is_none() && !self.ended
     }
 
-    /// When [`Event::Tick`] is due.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let stall = self
-            .held
-            .as_ref()
-            .map(|held| held.since + self.timing.stall_wait);
-        let silence = match (&self.challenge, self.started()) {
-            (None, true) => Some(self.last_admission + self.timing.keepalive),
-            (Some(challenge), _) => challenge.deadline,
-            (None, false) => None,
-        };
-        stall.into_iter().chain(silence).min()
-    }
-
     /// Whether nothing waits for the transport.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outbound.is_empty() && self.held.is_none()
-    }
-
-    fn started(&self) -> bool {
-        !matches!(self.capture, Some(Capture { update: None, .. }))
-    }
-
-    fn taken(&mut self, now: Instant) {
-        let Some(Held {
-            ping: Some(nonce), ..
-        }) = self.held.take()
-        else {
-            return;
-        };
-        if let Some(challenge) = &mut self.challenge
-            && challenge.nonce == nonce
-        {
-            challenge.deadline = Some(now + self.timing.pong_wait);
-        }
     }
 
     fn inbound(
@@ -406,137 +376,6 @@ impl Session {
         self.updates_in_order(now, actions);
     }
 
-    fn live(&mut self, delivery: &Arc<Delivery>, now: Instant) {
-        let reserved = self.turn.as_ref().map_or(0, |turn| turn.reserved);
-        let Some(registration) = self.topics.get_mut(&delivery.topic) else {
-            return;
-        };
-        if registration.floor.covers(delivery.sequence_id) {
-            return;
-        }
-        if registration.is_current() && self.outbound.push_delivery(delivery, reserved).is_ok() {
-            registration.floor = delivery.sequence_id.into();
-            registration.known = registration.floor;
-            self.last_admission = now;
-        } else {
-            self.notice(delivery.topic, delivery.sequence_id);
-        }
-    }
-
-    fn notice(&mut self, topic: Topic, id: SequenceId) {
-        if let Some(registration) = self.topics.get_mut(&topic) {
-            registration.known = registration.known.max(id.into());
-            self.enqueue_if_behind(topic);
-        }
-    }
-
-    /// Puts a topic that owes envelopes at the back of the ready queue (STR-016).
-    fn enqueue_if_behind(&mut self, topic: Topic) {
-        let Some(registration) = self.topics.get_mut(&topic) else {
-            return;
-        };
-        if registration.capturing || registration.queued || registration.floor >= registration.known
-        {
-            return;
-        }
-        registration.queued = true;
-        let entry = (topic, registration.generation);
-        self.ready.push_back(entry);
-        // Entries of removed registrations go when a turn meets them; a stream that adds and removes
-        // without ever being served must not pile them up.
-        if self.ready.len() > 2 * self.topics.len() + 1_024 {
-            let topics = &self.topics;
-            self.ready.retain(|(topic, generation)| {
-                topics
-                    .get(topic)
-                    .is_some_and(|r| r.generation == *generation)
-            });
-        }
-    }
-
-    fn fetched(&mut self, pages: &[Page], now: Instant) {
-        let Some(turn) = self.turn.take() else { return };
-        let mut unserved = Vec::new();
-        for (position, (topic, generation)) in turn.topics.iter().enumerate() {
-            // A registration made since then starts from its own cursor (STR-008).
-            let Some(registration) = self
-                .topics
-                .get_mut(topic)
-                .filter(|found| found.generation == *generation)
-            else {
-                continue;
-            };
-            let Some(page) = pages.get(position) else {
-                unserved.push((*topic, *generation));
-                continue;
-            };
-            let mut fits = true;
-            for delivery in &page.envelopes {
-                if registration.floor.covers(delivery.sequence_id) {
-                    continue;
-                }
-                fits = self.outbound.push_delivery(delivery, 0).is_ok();
-                if !fits {
-                    break;
-                }
-                registration.floor = delivery.sequence_id.into();
-                self.last_admission = now;
-            }
-            registration.known = registration.known.max(registration.floor);
-            if !fits {
-                unserved.push((*topic, *generation));
-            } else if page.has_more || registration.floor < registration.known {
-                self.ready.push_back((*topic, *generation));
-            } else {
-                registration.queued = false;
-            }
-        }
-        // Whoever was not reached keeps its place.
-        for entry in unserved.into_iter().rev() {
-            self.ready.push_front(entry);
-        }
-    }
-
-    fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self
-            .held
-            .as_ref()
-            .is_some_and(|held| now >= held.since + self.timing.stall_wait)
-        {
-            let status = Status::resource_exhausted("the reader is too slow");
-            return self.end(Some(status), false, actions);
-        }
-        if let Some(Challenge {
-            deadline: Some(deadline),
-            ..
-        }) = &self.challenge
-            && now >= *deadline
-        {
-            let status = Status::deadline_exceeded("no Pong in time");
-            return self.end(Some(status), false, actions);
-        }
-        let silent = now >= self.last_admission + self.timing.keepalive;
-        if silent && self.challenge.is_none() && self.started() {
-            self.sign_of_life(now, actions);
-        }
-    }
-
-    fn sign_of_life(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        match self.kind {
-            Kind::Native => {
-                let nonce = self.next_nonce;
-                self.next_nonce = self.next_nonce.wrapping_add(1);
-                self.challenge = Some(Challenge {
-                    nonce,
-                    deadline: None,
-                });
-                self.admit(Frame::Ping(nonce), now, actions);
-            }
-            Kind::Static if self.outbound.ends_in_keepalive() => self.last_admission = now,
-            Kind::Static => self.admit(Frame::Keepalive, now, actions),
-        }
-    }
-
     /// Queues a frame that isn't envelopes.
     fn admit(&mut self, frame: Frame, now: Instant, actions: &mut Vec<Action>) {
         if self.outbound.push(frame).is_ok() {
@@ -573,48 +412,5 @@ impl Session {
             self.held = Some(Held { ping, since: now });
             actions.push(Action::Send(frame));
         }
-    }
-
-    fn next_turn(&mut self, actions: &mut Vec<Action>) {
-        if self.turn.is_some() || self.ready.is_empty() {
-            return;
-        }
-        let bytes = self
-            .outbound
-            .fetch_room()
-            .min(self.limits.fetched_unsent_bytes);
-        if bytes == 0 {
-            return;
-        }
-        let mut topics = Vec::new();
-        let mut reads = Vec::new();
-        while topics.len() < self.limits.fetch_turn_topics
-            && let Some((topic, generation)) = self.ready.pop_front()
-        {
-            if let Some(registration) = self
-                .topics
-                .get(&topic)
-                .filter(|found| found.generation == generation)
-            {
-                topics.push((topic, generation));
-                reads.push(TopicRead {
-                    topic,
-                    after: registration.floor,
-                });
-            }
-        }
-        if topics.is_empty() {
-            return;
-        }
-        self.turn = Some(Turn {
-            topics,
-            reserved: bytes,
-        });
-        let rows_per_topic = self.limits.fetch_turn_rows;
-        actions.push(Action::Fetch {
-            reads,
-            rows_per_topic,
-            bytes,
-        });
     }
 }

@@ -86,11 +86,14 @@ struct World {
     reader: Reader,
 }
 
+/// An update under way: its id, what it newly registers from where, and what it takes away.
+type Sent = (u64, Vec<(Topic, u64)>, Vec<Topic>);
+
 /// What the peer knows, and what it expects.
 #[derive(Default)]
 struct Reader {
     started: bool,
-    sent: VecDeque<(u64, Vec<(Topic, u64)>, Vec<Topic>)>,
+    sent: VecDeque<Sent>,
     next_update: u64,
     /// Where each topic stands for which an acknowledgement came.
     floors: HashMap<Topic, u64>,

@@ -1,8 +1,10 @@
 //! A running server with its file, clients, and builders of envelopes.
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
-use highwater_backend::{Activity, DatabaseConfig, ServeError, Server, ServerConfig};
+use highwater_backend::{
+    Activity, DatabaseConfig, EnvelopeStore, ServeError, Server, ServerConfig,
+};
 use highwater_identity::sign::{self, LocalWallet};
 use highwater_wire::{
     GroupId, InboxId, InstallationKey, Topic,
@@ -56,7 +58,25 @@ impl Running {
     pub(crate) async fn start(file: &Home, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let mut config = ServerConfig::new(file.database());
         change(&mut config);
-        let server = Server::bind(config).await.expect("the server starts");
+        Self::serve(Server::bind(config).await.expect("the server starts"))
+    }
+
+    /// Starts over a store that is open already.
+    pub(crate) async fn start_over(
+        store: Arc<dyn EnvelopeStore>,
+        home: &Home,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
+        let mut config = ServerConfig::new(home.database());
+        change(&mut config);
+        Self::serve(
+            Server::bind_with(config, store)
+                .await
+                .expect("the server starts"),
+        )
+    }
+
+    fn serve(server: Server) -> Self {
         let url = format!("http://{}", server.local_addr());
         let activity = server.activity();
         let (shutdown, asked) = oneshot::channel::<()>();
@@ -310,7 +330,6 @@ impl Person {
         Self {
             wallet,
             inbox,
-            seed,
             registration,
         }
     }

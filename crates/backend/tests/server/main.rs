@@ -1,5 +1,6 @@
 //! The server as a peer sees it: a real tonic client over loopback, a real SQLite file.
 
+mod fault;
 mod fixture;
 mod lifecycle;
 mod publish;

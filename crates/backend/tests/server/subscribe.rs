@@ -1,6 +1,6 @@
 //! Streams over the wire.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use highwater_backend::ServerConfig;
 use highwater_wire::{
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use crate::fixture::*;
+use crate::{fault::FaultyStore, fixture::*};
 
 /// One bidirectional stream.
 struct Stream {
@@ -343,7 +343,7 @@ async fn each_bucket_ends_the_stream_when_it_is_empty_and_pongs_are_free() {
 
 fn quick(config: &mut ServerConfig) {
     config.timing.keepalive = Duration::from_millis(100);
-    config.timing.pong_wait = Duration::from_millis(400);
+    config.timing.pong_wait = Duration::from_millis(1_000);
 }
 
 /// Shows: STR-033, STR-034.
@@ -472,7 +472,7 @@ async fn a_reader_that_pauses_holds_nobody_up_and_then_gets_everything() {
 #[tokio::test]
 async fn a_reader_that_never_reads_is_ended() {
     let (_home, server) =
-        server_with(|config| config.timing.stall_wait = Duration::from_millis(300)).await;
+        server_with(|config| config.timing.stall_wait = Duration::from_millis(1_000)).await;
     let publisher = server.client().await;
     let mut stuck = Stream::open(&server.client().await).await;
     stuck.update(1, &[(welcome_topic(1), 0)], &[]).await;
@@ -655,6 +655,115 @@ async fn a_static_stream_starts_with_its_targets_and_goes_on_with_envelopes_and_
             Response::Started(_) => panic!("started once"),
         }
     }
+    server.stop().await;
+}
+
+/// Shows: STR-035, STR-052.
+#[tokio::test]
+async fn a_static_stream_that_its_reader_drops_is_gone() {
+    let (_home, server) = server().await;
+    let client = server.client().await;
+    let request = SubscribeStaticRequest {
+        topics: vec![at(welcome_topic(1), 0)],
+    };
+    let stream = client.subscribe.clone().subscribe_static(request).await;
+    let mut stream = stream.expect("a stream").into_inner();
+    soon("Started", stream.message())
+        .await
+        .expect("a healthy stream");
+    // The request ended long ago, and that ends nothing.
+    assert_eq!(
+        (server.activity.streams(), server.activity.registrations()),
+        (1, 1)
+    );
+    drop(stream);
+    until("no stream", || server.activity.streams() == 0).await;
+    assert_eq!(server.activity.registrations(), 0);
+    server.stop().await;
+}
+
+/// Shows: STR-035, STR-010.
+#[tokio::test]
+async fn a_failing_tailer_ends_streams_and_skips_nothing() {
+    let home = Home::new();
+    let (store, faults) = FaultyStore::open(&home).await;
+    let server = Running::start_over(store, &home, |_| {}).await;
+    let client = server.client().await;
+    let mut stream = Stream::open(&client).await;
+    stream.update(1, &[(welcome_topic(1), 0)], &[]).await;
+    stream.applied(1).await;
+    let first = client.put_one(welcome(1, b"a")).await;
+    assert_eq!(stream.ids(1).await, [first]);
+    faults.tail.store(true, Ordering::SeqCst);
+    let unseen = client.put_one(welcome(1, b"b")).await;
+    stream.ends_with(Code::Unavailable).await;
+    faults.tail.store(false, Ordering::SeqCst);
+    // Streams that come while it still failed are ended too; the one that stays misses nothing.
+    let mut stream = soon("a stream that stays", async {
+        loop {
+            let mut stream = Stream::unread(&client).await;
+            let request = Request::Update(update(1, &[(welcome_topic(1), first)], &[]));
+            stream.send(request).await;
+            match (
+                stream.responses.message().await,
+                stream.responses.message().await,
+            ) {
+                (Ok(_), Ok(Some(_))) => return stream,
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    })
+    .await;
+    assert_eq!(stream.ids(1).await, [unseen]);
+    let live = client.put_one(welcome(1, b"c")).await;
+    assert_eq!(stream.ids(1).await, [live]);
+    server.stop().await;
+}
+
+/// Shows: STR-035.
+#[tokio::test]
+async fn a_failing_read_ends_the_stream_unavailable() {
+    let home = Home::new();
+    let (store, faults) = FaultyStore::open(&home).await;
+    let server = Running::start_over(store, &home, |_| {}).await;
+    let client = server.client().await;
+    let mut stream = Stream::open(&client).await;
+    faults.reads.store(true, Ordering::SeqCst);
+    stream.update(1, &[(welcome_topic(1), 0)], &[]).await;
+    stream.ends_with(Code::Unavailable).await;
+    let status = client
+        .page(&[(welcome_topic(1), 0)], 0)
+        .await
+        .expect_err("no store");
+    assert_eq!(status.code(), Code::Unavailable);
+    faults.reads.store(false, Ordering::SeqCst);
+    server.stop().await;
+}
+
+/// Shows: STR-002, STR-034.
+#[tokio::test]
+async fn a_pong_that_is_there_in_time_counts_even_if_nothing_reads_it_yet() {
+    let home = Home::new();
+    let (store, faults) = FaultyStore::open(&home).await;
+    let server = Running::start_over(store, &home, quick).await;
+    let client = server.client().await;
+    let mut stream = Stream::open(&client).await;
+    let Response::Ping(Ping { nonce }) = stream.next().await else {
+        panic!("a challenge")
+    };
+    // The heads of an update take so long that frames behind it wait past the deadline.
+    faults.heads_wait.send_replace(true);
+    stream.update(1, &[(welcome_topic(1), 0)], &[]).await;
+    stream.update(2, &[], &[welcome_topic(1)]).await;
+    stream.send(Request::Pong(Pong { nonce })).await;
+    // The next challenge shows that the first was met.
+    let Response::Ping(_) = stream.next().await else {
+        panic!("a second challenge")
+    };
+    faults.heads_wait.send_replace(false);
+    assert_eq!(stream.applied(1).await.1.len(), 1);
+    stream.applied(2).await;
+    assert_eq!(server.activity.registrations(), 0);
     server.stop().await;
 }
 
