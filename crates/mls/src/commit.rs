@@ -9,11 +9,11 @@ use openmls::messages::proposals::{AppDataUpdateProposal, Proposal};
 use openmls::prelude::LeafNodeIndex;
 use openmls_traits::OpenMlsProvider as _;
 
-use crate::policy::check_rules;
+use crate::policy::{check_floor, check_rules};
 use crate::provider::InstallationSigner;
 use crate::recipient::{recipient, validated};
 use crate::{
-    Components, MembershipEntry, MlsError, Recipient, Trial, dictionary, installation,
+    Components, InputFailure, MembershipEntry, MlsError, Recipient, Trial, dictionary, installation,
 };
 
 /// A change of a group, to be committed.
@@ -78,8 +78,13 @@ impl Trial {
         let signing = installation::loaded_signing_key(&self.provider.overlay)?;
         let signer = InstallationSigner(&signing);
         self.journal.other_use();
-        let message = self.group.create_message(&self.provider, &signer, plaintext);
-        message.map_err(MlsError::library)?.to_bytes().map_err(MlsError::library)
+        let message = self
+            .group
+            .create_message(&self.provider, &signer, plaintext);
+        message
+            .map_err(MlsError::library)?
+            .to_bytes()
+            .map_err(MlsError::library)
     }
 
     /// Commits a change. The commit stays pending until its echo, or until another's commit wins the epoch.
@@ -101,6 +106,11 @@ impl Trial {
             self.clear_pending_commit()?;
             return Err(MlsError::InvalidChange(violation.to_string()));
         }
+        // A floor above this very version would shut this client out of what it just made.
+        if let Err(InputFailure::GroupVersion(floor)) = check_floor(own.facts()) {
+            self.clear_pending_commit()?;
+            return Err(MlsError::GroupVersion(floor));
+        }
         Ok(prepared)
     }
 
@@ -109,7 +119,12 @@ impl Trial {
         let mut after = Components::clone(&before);
         let mut plan = Plan::default();
         match change {
-            Change::Membership { upsert, remove, add_leaves, remove_leaves } => {
+            Change::Membership {
+                upsert,
+                remove,
+                add_leaves,
+                remove_leaves,
+            } => {
                 after.membership.extend(upsert);
                 after.membership.retain(|inbox, _| !remove.contains(inbox));
                 plan.add = add_leaves;
@@ -120,7 +135,10 @@ impl Trial {
             Change::Disappearing { from, within } => {
                 (after.disappear_from, after.disappear_in) = (from, within);
             }
-            Change::Admins { admins, super_admins } => {
+            Change::Admins {
+                admins,
+                super_admins,
+            } => {
                 (after.admins, after.super_admins) = (admins, super_admins);
             }
             Change::MinimumVersion(version) => after.minimum_version = Some(version),
@@ -132,7 +150,10 @@ impl Trial {
         Ok(plan)
     }
 
-    fn leaves_of(&self, installations: &BTreeSet<InstallationKey>) -> Result<Vec<LeafNodeIndex>, MlsError> {
+    fn leaves_of(
+        &self,
+        installations: &BTreeSet<InstallationKey>,
+    ) -> Result<Vec<LeafNodeIndex>, MlsError> {
         let leaves = self.leaves();
         let found: Vec<_> = leaves
             .iter()
@@ -142,19 +163,28 @@ impl Trial {
         if found.len() == installations.len() {
             Ok(found)
         } else {
-            Err(MlsError::InvalidChange("an installation to remove is no member".into()))
+            Err(MlsError::InvalidChange(
+                "an installation to remove is no member".into(),
+            ))
         }
     }
 
     fn build(&mut self, plan: Plan) -> Result<PreparedCommit, MlsError> {
-        let packages =
-            plan.add.iter().map(|bytes| validated(bytes)).collect::<Result<Vec<_>, _>>()?;
-        let added = packages.iter().map(recipient).collect::<Result<Vec<_>, _>>()?;
+        let packages = plan
+            .add
+            .iter()
+            .map(|bytes| validated(bytes))
+            .collect::<Result<Vec<_>, _>>()?;
+        let added = packages
+            .iter()
+            .map(recipient)
+            .collect::<Result<Vec<_>, _>>()?;
         let updates: Vec<AppDataUpdateProposal> = plan.updates.into_iter().map(proposal).collect();
-        let updated =
-            dictionary::apply(self.dictionary()?, &updates).map_err(MlsError::library)?;
+        let updated = dictionary::apply(self.dictionary()?, &updates).map_err(MlsError::library)?;
         let signing = installation::loaded_signing_key(&self.provider.overlay)?;
-        let proposals = updates.into_iter().map(|update| Proposal::AppDataUpdate(Box::new(update)));
+        let proposals = updates
+            .into_iter()
+            .map(|update| Proposal::AppDataUpdate(Box::new(update)));
         let mut builder = self
             .group
             .commit_builder()
@@ -187,7 +217,11 @@ impl Trial {
         self.journal.other_use();
         let data = bundle.commit().to_bytes().map_err(MlsError::library)?;
         let welcome = bundle.into_welcome_msg().map(|welcome| welcome.to_bytes());
-        Ok(PreparedCommit { data, welcome: welcome.transpose().map_err(MlsError::library)?, added })
+        Ok(PreparedCommit {
+            data,
+            welcome: welcome.transpose().map_err(MlsError::library)?,
+            added,
+        })
     }
 }
 

@@ -134,12 +134,19 @@ impl Components {
         let time = |component| {
             let bytes = dictionary.get(&component);
             bytes
-                .map(|bytes| bytes.try_into().map(i64::from_be_bytes).map_err(|_| component))
+                .map(|bytes| {
+                    bytes
+                        .try_into()
+                        .map(i64::from_be_bytes)
+                        .map_err(|_| component)
+                })
                 .transpose()
         };
         let inboxes = |component| {
             let bytes = dictionary.get(&component);
-            bytes.map(|bytes| inbox_set(bytes).map_err(|Malformed| component)).transpose()
+            bytes
+                .map(|bytes| inbox_set(bytes).map_err(|Malformed| component))
+                .transpose()
         };
         let conversation = match dictionary.get(&id::CONVERSATION) {
             Some([0, 0, 0, 1]) => ConversationType::Group,
@@ -255,17 +262,26 @@ impl Components {
             (id::DESCRIPTION, text(&self.description)),
             (id::DISAPPEAR_FROM, time(self.disappear_from)),
             (id::DISAPPEAR_IN, time(self.disappear_in)),
-            (id::MINIMUM_VERSION, self.minimum_version.as_deref().and_then(text)),
+            (
+                id::MINIMUM_VERSION,
+                self.minimum_version.as_deref().and_then(text),
+            ),
         ]
     }
 }
 
 fn keys(inboxes: &BTreeSet<InboxId>) -> BTreeMap<Key, Vec<u8>> {
-    inboxes.iter().map(|inbox| (inbox_key(*inbox), Vec::new())).collect()
+    inboxes
+        .iter()
+        .map(|inbox| (inbox_key(*inbox), Vec::new()))
+        .collect()
 }
 
 fn mutations(old: &BTreeMap<Key, Vec<u8>>, new: &BTreeMap<Key, Vec<u8>>) -> Vec<Mutation> {
-    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| Mutation::Delete(*key));
+    let gone = old
+        .keys()
+        .filter(|key| !new.contains_key(*key))
+        .map(|key| Mutation::Delete(*key));
     let set = new.iter().filter_map(|(key, value)| match old.get(key) {
         None => Some(Mutation::Insert(*key, value.clone())),
         Some(before) if before != value => Some(Mutation::Update(*key, value.clone())),
@@ -275,18 +291,35 @@ fn mutations(old: &BTreeMap<Key, Vec<u8>>, new: &BTreeMap<Key, Vec<u8>>) -> Vec<
 }
 
 fn inbox_set(bytes: &[u8]) -> Result<BTreeSet<InboxId>, Malformed> {
-    Collection::Set.read(bytes)?.iter().map(|(key, _)| key_inbox(key)).collect()
+    Collection::Set
+        .read(bytes)?
+        .iter()
+        .map(|(key, _)| key_inbox(key))
+        .collect()
 }
 
 fn membership(bytes: &[u8]) -> Result<BTreeMap<InboxId, MembershipEntry>, Malformed> {
     let items = Collection::Map.read(bytes)?;
-    items.iter().map(|(key, value)| Ok((key_inbox(key)?, decode_entry(value)?))).collect()
+    items
+        .iter()
+        .map(|(key, value)| Ok((key_inbox(key)?, decode_entry(value)?)))
+        .collect()
 }
 
 fn encode_entry(entry: &MembershipEntry) -> Vec<u8> {
-    let failed_installations = entry.failed.iter().map(|key| key.as_bytes().to_vec()).collect();
-    let v1 = group_membership_entry::V1 { sequence_id: entry.sequence_id, failed_installations };
-    GroupMembershipEntry { version: Some(group_membership_entry::Version::V1(v1)) }.encode_to_vec()
+    let failed_installations = entry
+        .failed
+        .iter()
+        .map(|key| key.as_bytes().to_vec())
+        .collect();
+    let v1 = group_membership_entry::V1 {
+        sequence_id: entry.sequence_id,
+        failed_installations,
+    };
+    GroupMembershipEntry {
+        version: Some(group_membership_entry::Version::V1(v1)),
+    }
+    .encode_to_vec()
 }
 
 fn decode_entry(bytes: &[u8]) -> Result<MembershipEntry, Malformed> {
@@ -296,7 +329,10 @@ fn decode_entry(bytes: &[u8]) -> Result<MembershipEntry, Malformed> {
     };
     let failed = v1.failed_installations.iter();
     let failed = failed.map(|key| InstallationKey::try_from(key.as_slice()).map_err(|_| Malformed));
-    Ok(MembershipEntry { sequence_id: v1.sequence_id, failed: failed.collect::<Result<_, _>>()? })
+    Ok(MembershipEntry {
+        sequence_id: v1.sequence_id,
+        failed: failed.collect::<Result<_, _>>()?,
+    })
 }
 
 #[cfg(test)]

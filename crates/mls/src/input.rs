@@ -146,7 +146,11 @@ pub(crate) fn parse(data: &[u8]) -> Result<ProtocolMessage, InputFailure> {
 
 pub(crate) fn header(message: &ProtocolMessage) -> Result<Header, InputFailure> {
     Ok(Header {
-        group: message.group_id().as_slice().try_into().map_err(|_| InputFailure::WrongGroup)?,
+        group: message
+            .group_id()
+            .as_slice()
+            .try_into()
+            .map_err(|_| InputFailure::WrongGroup)?,
         epoch: message.epoch().as_u64(),
         kind: match message.content_type() {
             ContentType::Application => MessageType::Application,

@@ -63,7 +63,13 @@ pub async fn create_installation(tx: &mut WriteTx) -> Result<Installation, MlsEr
         .bind(key.as_bytes().as_slice())
         .execute(tx.conn())
         .await?;
-    Ok(Installation { key, inbox: None, registration: None, registered: false, signing })
+    Ok(Installation {
+        key,
+        inbox: None,
+        registration: None,
+        registered: false,
+        signing,
+    })
 }
 
 /// This database's installation, if it has one yet.
@@ -87,7 +93,13 @@ pub async fn installation(tx: &mut impl Reads) -> Result<Option<Installation>, M
         .map(|inbox| InboxId::try_from(inbox).map_err(|_| MlsError::Damaged("inbox id")))
         .transpose()?;
     let registration = row.get::<Option<Vec<u8>>, _>(2).map(Bytes::from);
-    Ok(Some(Installation { key, inbox, registration, registered: row.get(3), signing }))
+    Ok(Some(Installation {
+        key,
+        inbox,
+        registration,
+        registered: row.get(3),
+        signing,
+    }))
 }
 
 fn signing_key(value: Option<&[u8]>) -> Result<SigningKey, MlsError> {
@@ -105,8 +117,10 @@ pub(crate) fn loaded_signing_key(overlay: &Overlay) -> Result<SigningKey, MlsErr
         .read(Label::InstallationKey, Vec::new())
         .map_err(|_| MlsError::Damaged("installation key"))?;
     let secret = Zeroizing::new(secret.ok_or(MlsError::NoInstallation)?);
-    let secret: &[u8; 32] =
-        secret.as_slice().try_into().map_err(|_| MlsError::Damaged("installation key"))?;
+    let secret: &[u8; 32] = secret
+        .as_slice()
+        .try_into()
+        .map_err(|_| MlsError::Damaged("installation key"))?;
     Ok(SigningKey::from_bytes(secret))
 }
 
@@ -122,13 +136,17 @@ pub async fn set_registration(
 ) -> Result<(), MlsError> {
     let existing = installation(tx).await?.ok_or(MlsError::NoInstallation)?;
     if existing.inbox.is_some_and(|other| other != inbox) {
-        return Err(MlsError::InvalidChange("this installation has an inbox already".into()));
+        return Err(MlsError::InvalidChange(
+            "this installation has an inbox already".into(),
+        ));
     }
-    sqlx::query("UPDATE mls_installation SET inbox_id = ?, registration = ?, registered = 0 WHERE only = 1")
-        .bind(inbox.as_bytes().as_slice())
-        .bind(envelope.as_ref())
-        .execute(tx.conn())
-        .await?;
+    sqlx::query(
+        "UPDATE mls_installation SET inbox_id = ?, registration = ?, registered = 0 WHERE only = 1",
+    )
+    .bind(inbox.as_bytes().as_slice())
+    .bind(envelope.as_ref())
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }
 
@@ -142,5 +160,9 @@ pub async fn registered(tx: &mut WriteTx) -> Result<(), MlsError> {
     )
     .execute(tx.conn())
     .await?;
-    if done.rows_affected() == 0 { Err(MlsError::NoInbox) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        Err(MlsError::NoInbox)
+    } else {
+        Ok(())
+    }
 }

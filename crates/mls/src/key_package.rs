@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use highwater_store::{Reads, WriteTx};
-use highwater_wire::proto::backend::{ClientEnvelope, KeyPackage as KeyPackageEnvelope, client_envelope};
+use highwater_wire::proto::backend::{
+    ClientEnvelope, KeyPackage as KeyPackageEnvelope, client_envelope,
+};
 use highwater_wire::proto::contents::{
     WelcomePointeeEncryptionAeadTypesExtension, WelcomeWrapperAlgorithm, WelcomeWrapperEncryption,
 };
@@ -46,7 +48,10 @@ impl KeyPackageId {
     }
 
     pub(crate) fn from_slice(bytes: &[u8]) -> Result<Self, MlsError> {
-        bytes.try_into().map(Self).map_err(|_| MlsError::Damaged("key package id"))
+        bytes
+            .try_into()
+            .map(Self)
+            .map_err(|_| MlsError::Damaged("key package id"))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
@@ -116,7 +121,10 @@ pub async fn prepare_key_package(tx: &mut WriteTx) -> Result<PreparedKeyPackage,
     .bind(made.envelope.as_ref())
     .execute(tx.conn())
     .await?;
-    Ok(PreparedKeyPackage { id: made.id, envelope: made.envelope })
+    Ok(PreparedKeyPackage {
+        id: made.id,
+        envelope: made.envelope,
+    })
 }
 
 struct Made {
@@ -142,12 +150,24 @@ fn make(owner: &crate::Installation, now_ns: i64) -> Result<Made, MlsError> {
         .leaf_node_capabilities(capabilities())
         .key_package_extensions(extensions(&wrapper.public)?)
         .mark_as_last_resort()
-        .build(SUITE, &provider, &InstallationSigner(owner.signing()), credential(inbox, owner.key))
+        .build(
+            SUITE,
+            &provider,
+            &InstallationSigner(owner.signing()),
+            credential(inbox, owner.key),
+        )
         .map_err(MlsError::library)?;
     let package = bundle.key_package();
-    let key_package_tls_serialized = package.tls_serialize_detached().map_err(MlsError::library)?;
-    let payload = client_envelope::Payload::KeyPackage(KeyPackageEnvelope { key_package_tls_serialized });
-    let envelope = ClientEnvelope { payload: Some(payload) }.encode_to_vec();
+    let key_package_tls_serialized = package
+        .tls_serialize_detached()
+        .map_err(MlsError::library)?;
+    let payload = client_envelope::Payload::KeyPackage(KeyPackageEnvelope {
+        key_package_tls_serialized,
+    });
+    let envelope = ClientEnvelope {
+        payload: Some(payload),
+    }
+    .encode_to_vec();
     Ok(Made {
         id: KeyPackageId::of(package)?,
         wrapper_public: wrapper.public,
@@ -164,7 +184,10 @@ pub(crate) fn leaf_lifetime(now_ns: i64) -> Lifetime {
 
 fn lifetime(now_ns: i64, not_after_ns: i64) -> Lifetime {
     let seconds = |ns: i64| u64::try_from(ns / SECOND_NS).unwrap_or(0);
-    Lifetime::init(seconds(now_ns.saturating_sub(CLOCK_SKEW_NS)), seconds(not_after_ns))
+    Lifetime::init(
+        seconds(now_ns.saturating_sub(CLOCK_SKEW_NS)),
+        seconds(not_after_ns),
+    )
 }
 
 fn extensions(wrapper_public: &[u8]) -> Result<Extensions<KeyPackage>, MlsError> {
@@ -172,8 +195,9 @@ fn extensions(wrapper_public: &[u8]) -> Result<Extensions<KeyPackage>, MlsError>
         pub_key: wrapper_public.to_vec(),
         algorithm: WelcomeWrapperAlgorithm::Curve25519 as i32,
     };
-    let pointee =
-        WelcomePointeeEncryptionAeadTypesExtension { supported_aead_types: vec![CHACHA20_POLY1305] };
+    let pointee = WelcomePointeeEncryptionAeadTypesExtension {
+        supported_aead_types: vec![CHACHA20_POLY1305],
+    };
     Extensions::from_vec(vec![
         Extension::Unknown(WRAPPER_EXTENSION, UnknownExtension(wrapper.encode_to_vec())),
         Extension::Unknown(POINTEE_EXTENSION, UnknownExtension(pointee.encode_to_vec())),
@@ -240,7 +264,10 @@ pub(crate) async fn load_only(tx: &mut impl Reads, id: KeyPackageId) -> Result<O
     let signing = signing.ok_or(MlsError::NoInstallation)?;
     Ok(Overlay::new(
         None,
-        [(Label::KeyPackage, key, package), (Label::InstallationKey, Vec::new(), signing)],
+        [
+            (Label::KeyPackage, key, package),
+            (Label::InstallationKey, Vec::new(), signing),
+        ],
     ))
 }
 
@@ -249,11 +276,18 @@ pub(crate) async fn wrapper_private(
     tx: &mut impl Reads,
     wrapper_public: &[u8],
 ) -> Result<Option<(KeyPackageId, Zeroizing<Vec<u8>>)>, MlsError> {
-    let row = sqlx::query("SELECT id, wrapper_private FROM mls_key_packages WHERE wrapper_public = ?")
-        .bind(wrapper_public)
-        .fetch_optional(tx.conn())
-        .await?;
-    row.map(|row| Ok((KeyPackageId::from_slice(row.get(0))?, Zeroizing::new(row.get(1))))).transpose()
+    let row =
+        sqlx::query("SELECT id, wrapper_private FROM mls_key_packages WHERE wrapper_public = ?")
+            .bind(wrapper_public)
+            .fetch_optional(tx.conn())
+            .await?;
+    row.map(|row| {
+        Ok((
+            KeyPackageId::from_slice(row.get(0))?,
+            Zeroizing::new(row.get(1)),
+        ))
+    })
+    .transpose()
 }
 
 /// Records that a join used the package, so that it is replaced.
@@ -268,7 +302,10 @@ pub(crate) async fn mark_used(tx: &mut WriteTx, id: KeyPackageId) -> Result<(), 
 }
 
 /// A stored key package, decoded.
-pub(crate) fn stored_bundle(overlay: &Overlay, id: KeyPackageId) -> Result<KeyPackageBundle, MlsError> {
+pub(crate) fn stored_bundle(
+    overlay: &Overlay,
+    id: KeyPackageId,
+) -> Result<KeyPackageBundle, MlsError> {
     overlay
         .read(Label::KeyPackage, stored_key(id)?)
         .map_err(MlsError::library)?

@@ -74,7 +74,7 @@ pub use key_package::{
     retire_key_packages,
 };
 pub use needs::{Need, Proof, Resolution, Resolutions, Snapshots};
-pub use pointer::Pointer;
+pub use pointer::{Pointer, seal_welcomes};
 pub use policy::{PolicyViolation, check_commit};
 pub use profile::{CLIENT_VERSION, Member, RETAINED_EPOCHS};
 pub use recipient::{Recipient, WrapperKey, read_key_package};
@@ -86,5 +86,7 @@ pub use welcome::{
 };
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations =
-    Migrations { owner: "mls", steps: &[include_str!("../migrations/1.sql")] };
+pub const MIGRATIONS: Migrations = Migrations {
+    owner: "mls",
+    steps: &[include_str!("../migrations/1.sql")],
+};

@@ -113,7 +113,11 @@ impl Label {
 
     /// The join config is an untagged enum somewhere inside, which only a self-describing form can hold.
     fn encoding(self) -> Encoding {
-        if self == Self::JoinConfig { Encoding::Json } else { Encoding::Postcard }
+        if self == Self::JoinConfig {
+            Encoding::Json
+        } else {
+            Encoding::Postcard
+        }
     }
 }
 
@@ -137,7 +141,10 @@ pub(crate) enum OverlayError {
     ForeignGroup,
 }
 
-pub(crate) fn encode<V: Serialize + ?Sized>(label: Label, value: &V) -> Result<Vec<u8>, OverlayError> {
+pub(crate) fn encode<V: Serialize + ?Sized>(
+    label: Label,
+    value: &V,
+) -> Result<Vec<u8>, OverlayError> {
     let encoding = label.encoding();
     let out = vec![encoding as u8];
     match encoding {
@@ -222,14 +229,28 @@ pub(crate) struct Change {
 
 impl Overlay {
     /// An overlay over the rows as they are stored.
-    pub(crate) fn new(group: Option<GroupId>, rows: impl IntoIterator<Item = (Label, Vec<u8>, Vec<u8>)>) -> Self {
+    pub(crate) fn new(
+        group: Option<GroupId>,
+        rows: impl IntoIterator<Item = (Label, Vec<u8>, Vec<u8>)>,
+    ) -> Self {
         let rows = rows.into_iter();
         let base = rows
-            .map(|(label, key, value)| ((label, key), Row { value: Some(value), dirty: false }))
+            .map(|(label, key, value)| {
+                (
+                    (label, key),
+                    Row {
+                        value: Some(value),
+                        dirty: false,
+                    },
+                )
+            })
             .collect();
         Self {
             group: Mutex::new(group),
-            layers: Mutex::new(Layers { base, ..Layers::default() }),
+            layers: Mutex::new(Layers {
+                base,
+                ..Layers::default()
+            }),
         }
     }
 
@@ -248,11 +269,23 @@ impl Overlay {
         *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(group);
     }
 
-    pub(crate) fn read<V: DeserializeOwned>(&self, label: Label, key: Vec<u8>) -> Result<Option<V>, OverlayError> {
-        self.layers().get(&(label, key)).map(|bytes| decode(label, bytes)).transpose()
+    pub(crate) fn read<V: DeserializeOwned>(
+        &self,
+        label: Label,
+        key: Vec<u8>,
+    ) -> Result<Option<V>, OverlayError> {
+        self.layers()
+            .get(&(label, key))
+            .map(|bytes| decode(label, bytes))
+            .transpose()
     }
 
-    pub(crate) fn write<V: Serialize + ?Sized>(&self, label: Label, key: Vec<u8>, value: &V) -> Result<(), OverlayError> {
+    pub(crate) fn write<V: Serialize + ?Sized>(
+        &self,
+        label: Label,
+        key: Vec<u8>,
+        value: &V,
+    ) -> Result<(), OverlayError> {
         let value = encode(label, value)?;
         self.layers().set((label, key), Some(value));
         Ok(())
@@ -313,7 +346,11 @@ impl Overlay {
         let mut changes = Vec::new();
         for ((label, key), row) in &mut layers.base {
             if std::mem::take(&mut row.dirty) {
-                changes.push(Change { label: *label, key: key.clone(), value: row.value.clone() });
+                changes.push(Change {
+                    label: *label,
+                    key: key.clone(),
+                    value: row.value.clone(),
+                });
             }
         }
         layers.base.retain(|_, row| row.value.is_some());
@@ -328,7 +365,10 @@ mod tests {
     use super::*;
 
     fn overlay() -> Overlay {
-        Overlay::new(None, [(Label::Tree, vec![], encode(Label::Tree, &7_u32).unwrap())])
+        Overlay::new(
+            None,
+            [(Label::Tree, vec![], encode(Label::Tree, &7_u32).unwrap())],
+        )
     }
 
     #[test]
@@ -340,7 +380,10 @@ mod tests {
         assert_eq!(overlay.read(Label::Tree, vec![]).unwrap(), Some(8_u32));
         overlay.drop_layer();
         assert_eq!(overlay.read(Label::Tree, vec![]).unwrap(), Some(7_u32));
-        assert_eq!(overlay.read::<u32>(Label::GroupContext, vec![]).unwrap(), None);
+        assert_eq!(
+            overlay.read::<u32>(Label::GroupContext, vec![]).unwrap(),
+            None
+        );
         assert!(overlay.take_changes().is_empty());
     }
 
@@ -369,7 +412,13 @@ mod tests {
 
     #[test]
     fn a_value_of_an_unknown_encoding_is_an_error() {
-        assert_eq!(decode::<u32>(Label::Tree, &[9, 1]), Err(OverlayError::Decode(Label::Tree)));
-        assert_eq!(decode::<u32>(Label::Tree, &[]), Err(OverlayError::Decode(Label::Tree)));
+        assert_eq!(
+            decode::<u32>(Label::Tree, &[9, 1]),
+            Err(OverlayError::Decode(Label::Tree))
+        );
+        assert_eq!(
+            decode::<u32>(Label::Tree, &[]),
+            Err(OverlayError::Decode(Label::Tree))
+        );
     }
 }

@@ -99,7 +99,10 @@ pub(crate) fn capabilities() -> Capabilities {
 }
 
 pub(crate) fn credential(inbox: InboxId, installation: InstallationKey) -> CredentialWithKey {
-    let identity = MlsCredential { inbox_id: inbox.to_string() }.encode_to_vec();
+    let identity = MlsCredential {
+        inbox_id: inbox.to_string(),
+    }
+    .encode_to_vec();
     CredentialWithKey {
         credential: BasicCredential::new(identity).into(),
         signature_key: installation.as_bytes().as_slice().into(),
@@ -132,7 +135,10 @@ impl Member {
 /// Whether this client satisfies the floor of a group.
 pub(crate) fn satisfies(floor: Option<&str>) -> bool {
     let Some(floor) = floor else { return true };
-    match (semver::Version::parse(floor), semver::Version::parse(CLIENT_VERSION)) {
+    match (
+        semver::Version::parse(floor),
+        semver::Version::parse(CLIENT_VERSION),
+    ) {
         (Ok(floor), Ok(client)) => client >= floor,
         _ => false,
     }

@@ -17,8 +17,7 @@ use crate::profile::{Member, POINTEE_EXTENSION, SUITE, WRAPPER_EXTENSION};
 use crate::provider::crypto;
 
 /// The AEAD that pointees are encrypted with, by its number in a pointer.
-pub(crate) const CHACHA20_POLY1305: i32 =
-    WelcomePointeeEncryptionAeadType::Chacha20Poly1305 as i32;
+pub(crate) const CHACHA20_POLY1305: i32 = WelcomePointeeEncryptionAeadType::Chacha20Poly1305 as i32;
 
 /// The key that Welcomes to an installation are sealed to.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,9 +69,17 @@ pub(crate) fn validated(bytes: &[u8]) -> Result<KeyPackage, MlsError> {
         .map_err(|_| MlsError::KeyPackage("it is invalid or expired"))?;
     let capabilities = package.leaf_node().capabilities();
     let capable = package.ciphersuite() == SUITE
-        && capabilities.extensions().contains(&ExtensionType::AppDataDictionary)
-        && capabilities.proposals().contains(&ProposalType::AppDataUpdate);
-    if capable { Ok(package) } else { Err(MlsError::KeyPackage("it lacks a required capability")) }
+        && capabilities
+            .extensions()
+            .contains(&ExtensionType::AppDataDictionary)
+        && capabilities
+            .proposals()
+            .contains(&ProposalType::AppDataUpdate);
+    if capable {
+        Ok(package)
+    } else {
+        Err(MlsError::KeyPackage("it lacks a required capability"))
+    }
 }
 
 pub(crate) fn recipient(package: &KeyPackage) -> Result<Recipient, MlsError> {
@@ -96,12 +103,16 @@ fn wrapper(package: &KeyPackage) -> Result<WrapperKey, MlsError> {
             let advertised = WelcomeWrapperEncryption::decode(extension.0.as_slice())
                 .map_err(|_| MlsError::KeyPackage("its wrapper key doesn't decode"))?;
             if advertised.algorithm != WelcomeWrapperAlgorithm::Curve25519 as i32 {
-                return Err(MlsError::KeyPackage("its wrapper algorithm is not supported"));
+                return Err(MlsError::KeyPackage(
+                    "its wrapper algorithm is not supported",
+                ));
             }
             advertised.pub_key
         }
     };
-    let public = public.try_into().map_err(|_| MlsError::KeyPackage("its wrapper key is malformed"))?;
+    let public = public
+        .try_into()
+        .map_err(|_| MlsError::KeyPackage("its wrapper key is malformed"))?;
     Ok(WrapperKey { public })
 }
 

@@ -68,9 +68,12 @@ pub(crate) async fn store(tx: &mut WriteTx, overlay: &Overlay) -> Result<(), Mls
         insert.build().execute(tx.conn()).await?;
     }
     for rows in deletions.chunks(ROWS_PER_STATEMENT) {
-        let mut delete = QueryBuilder::new("DELETE FROM mls_values WHERE (group_id, label, key) IN (");
+        let mut delete =
+            QueryBuilder::new("DELETE FROM mls_values WHERE (group_id, label, key) IN (");
         delete.push_values(rows, |mut row, (owner, label, key)| {
-            row.push_bind(owner.as_slice()).push_bind(label.name()).push_bind(key.as_slice());
+            row.push_bind(owner.as_slice())
+                .push_bind(label.name())
+                .push_bind(key.as_slice());
         });
         delete.push(")");
         delete.build().execute(tx.conn()).await?;
@@ -109,11 +112,12 @@ pub(crate) async fn get_groupless(
     label: Label,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, MlsError> {
-    let row = sqlx::query("SELECT value FROM mls_values WHERE group_id = x'' AND label = ? AND key = ?")
-        .bind(label.name())
-        .bind(key)
-        .fetch_optional(tx.conn())
-        .await?;
+    let row =
+        sqlx::query("SELECT value FROM mls_values WHERE group_id = x'' AND label = ? AND key = ?")
+            .bind(label.name())
+            .bind(key)
+            .fetch_optional(tx.conn())
+            .await?;
     Ok(row.map(|row| row.get(0)))
 }
 

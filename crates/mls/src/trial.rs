@@ -63,7 +63,7 @@ impl Journal {
 
 /// A commit that passed validation and isn't applied.
 pub struct StagedCommit {
-    facts: CommitFacts,
+    facts: Box<CommitFacts>,
     removed: Vec<(u32, Member)>,
     staged: Option<Box<openmls::group::StagedCommit>>,
 }
@@ -77,7 +77,9 @@ impl StagedCommit {
 
 impl std::fmt::Debug for StagedCommit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StagedCommit").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("StagedCommit")
+            .field("facts", &self.facts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,7 +102,9 @@ impl Trial {
     /// Loads a group, `None` if there is no MLS state of it.
     pub async fn load(tx: &mut WriteTx, id: GroupId) -> Result<Option<Self>, MlsError> {
         let provider = Provider::new(rows::load(tx, id).await?);
-        let Some(group) = load_group(&provider, id)? else { return Ok(None) };
+        let Some(group) = load_group(&provider, id)? else {
+            return Ok(None);
+        };
         let join_epoch = provider
             .overlay
             .read(Label::JoinEpoch, Vec::new())?
@@ -127,8 +131,7 @@ impl Trial {
         if load_group(&provider, id)?.is_some() {
             return Err(MlsError::GroupExists);
         }
-        let config =
-            create_config(components.encode(), key_package::leaf_lifetime(tx.now_ns()))?;
+        let config = create_config(components.encode(), key_package::leaf_lifetime(tx.now_ns()))?;
         let group = MlsGroup::new_with_group_id(
             &provider,
             &InstallationSigner(owner.signing()),
@@ -137,7 +140,9 @@ impl Trial {
             credential(inbox, owner.key),
         )
         .map_err(MlsError::library)?;
-        provider.overlay.write(Label::JoinEpoch, Vec::new(), &0_u64)?;
+        provider
+            .overlay
+            .write(Label::JoinEpoch, Vec::new(), &0_u64)?;
         let mut trial = Self::of(id, provider, group, 0);
         trial.write_secrets()?;
         Ok(trial)
@@ -145,7 +150,14 @@ impl Trial {
 
     fn of(id: GroupId, provider: Provider, group: MlsGroup, join_epoch: u64) -> Self {
         let journal = Journal::default();
-        Self { id, provider, group, join_epoch, components: OnceLock::new(), journal }
+        Self {
+            id,
+            provider,
+            group,
+            join_epoch,
+            components: OnceLock::new(),
+            journal,
+        }
     }
 
     /// Writes the changed rows: a few multi-row statements, whatever happened before.
@@ -193,7 +205,9 @@ impl Trial {
         self.journal.clear();
         for data in &messages {
             let message = crate::input::parse(data).map_err(MlsError::library)?;
-            self.group.process_message(&self.provider, message).map_err(MlsError::library)?;
+            self.group
+                .process_message(&self.provider, message)
+                .map_err(MlsError::library)?;
         }
         self.write_secrets()
     }
@@ -246,7 +260,9 @@ impl Trial {
 
     pub(crate) fn dictionary(&self) -> Result<&AppDataDictionary, MlsError> {
         let extension = self.group.extensions().app_data_dictionary();
-        extension.map(|extension| extension.dictionary()).ok_or(MlsError::Damaged("dictionary"))
+        extension
+            .map(|extension| extension.dictionary())
+            .ok_or(MlsError::Damaged("dictionary"))
     }
 
     /// Refuses work in a group that requires a newer client.
@@ -265,7 +281,11 @@ impl Trial {
     /// # Errors
     /// [`MlsError::Inactive`] after it was removed.
     pub fn me(&self) -> Result<Member, MlsError> {
-        let leaf = self.group.own_leaf_node().filter(|_| self.is_active()).ok_or(MlsError::Inactive)?;
+        let leaf = self
+            .group
+            .own_leaf_node()
+            .filter(|_| self.is_active())
+            .ok_or(MlsError::Inactive)?;
         Member::read(leaf.credential(), leaf.signature_key().as_slice())
             .ok_or(MlsError::Damaged("own leaf"))
     }
@@ -273,7 +293,10 @@ impl Trial {
     /// Leaves whose credential isn't one of this profile never get in, so none is left out here.
     pub(crate) fn leaves(&self) -> BTreeMap<LeafNodeIndex, Member> {
         let members = self.group.members().filter_map(|leaf| {
-            Some((leaf.index, Member::read(&leaf.credential, &leaf.signature_key)?))
+            Some((
+                leaf.index,
+                Member::read(&leaf.credential, &leaf.signature_key)?,
+            ))
         });
         members.collect()
     }
@@ -286,7 +309,9 @@ impl Trial {
     ) -> Result<Option<Member>, OverlayError> {
         if epoch < self.epoch() {
             let former = self.former_leaves()?;
-            let then = former.iter().filter(|former| former.leaf == leaf.u32() && former.last_epoch >= epoch);
+            let then = former
+                .iter()
+                .filter(|former| former.leaf == leaf.u32() && former.last_epoch >= epoch);
             if let Some(former) = then.min_by_key(|former| former.last_epoch) {
                 return Ok(Some(former.member));
             }
@@ -296,7 +321,11 @@ impl Trial {
     }
 
     fn former_leaves(&self) -> Result<Vec<FormerLeaf>, OverlayError> {
-        Ok(self.provider.overlay.read(Label::FormerLeaves, Vec::new())?.unwrap_or_default())
+        Ok(self
+            .provider
+            .overlay
+            .read(Label::FormerLeaves, Vec::new())?
+            .unwrap_or_default())
     }
 
     pub(crate) fn staged(
@@ -316,12 +345,23 @@ impl Trial {
     ) -> Result<StagedCommit, crate::InputFailure> {
         let members = self.leaves();
         let dictionary = self.dictionary().map_err(crate::InputFailure::library)?;
-        let facts = facts::read(&Before { dictionary, members: &members }, committer, staged)?;
+        let facts = facts::read(
+            &Before {
+                dictionary,
+                members: &members,
+            },
+            committer,
+            staged,
+        )?;
         let removed = staged.remove_proposals().filter_map(|remove| {
             let leaf = remove.remove_proposal().removed();
             Some((leaf.u32(), *members.get(&leaf)?))
         });
-        Ok(StagedCommit { removed: removed.collect(), facts, staged: None })
+        Ok(StagedCommit {
+            removed: removed.collect(),
+            facts: Box::new(facts),
+            staged: None,
+        })
     }
 
     /// The own commit that waits for its echo, read back from storage with its facts like anyone's.
@@ -329,10 +369,13 @@ impl Trial {
     /// # Errors
     /// [`MlsError::Damaged`] if what is stored is no commit this client could have made.
     pub fn own_pending_commit(&self) -> Result<Option<StagedCommit>, MlsError> {
-        let Some(pending) = self.group.pending_commit() else { return Ok(None) };
+        let Some(pending) = self.group.pending_commit() else {
+            return Ok(None);
+        };
         let own = self.group.own_leaf_index();
         let read = self.read_commit(own, pending);
-        read.map(Some).map_err(|_| MlsError::Damaged("pending commit"))
+        read.map(Some)
+            .map_err(|_| MlsError::Damaged("pending commit"))
     }
 
     /// Applies another member's commit. It ends the epoch and discards an own pending commit.
@@ -340,10 +383,14 @@ impl Trial {
     /// # Errors
     /// After an error, roll back to the mark or drop the trial.
     pub fn merge(&mut self, staged: StagedCommit, at: SequenceId) -> Result<Merged, MlsError> {
-        let commit = staged.staged.ok_or(MlsError::Damaged("an own commit where another's belongs"))?;
+        let commit = staged
+            .staged
+            .ok_or(MlsError::Damaged("an own commit where another's belongs"))?;
         let removed_self = commit.self_removed();
         self.remember(&staged.removed)?;
-        self.group.merge_staged_commit(&self.provider, *commit).map_err(MlsError::library)?;
+        self.group
+            .merge_staged_commit(&self.provider, *commit)
+            .map_err(MlsError::library)?;
         tracing::debug!(group = ?self.id, epoch = self.epoch(), %at, removed_self, "merged a commit");
         self.epoch_began();
         Ok(Merged { removed_self })
@@ -358,10 +405,14 @@ impl Trial {
             return Err(MlsError::Damaged("no own commit is pending"));
         }
         self.remember(&own.removed)?;
-        self.group.merge_pending_commit(&self.provider).map_err(MlsError::library)?;
+        self.group
+            .merge_pending_commit(&self.provider)
+            .map_err(MlsError::library)?;
         tracing::debug!(group = ?self.id, epoch = self.epoch(), %at, "merged an own commit");
         self.epoch_began();
-        Ok(Merged { removed_self: false })
+        Ok(Merged {
+            removed_self: false,
+        })
     }
 
     fn epoch_began(&mut self) {
@@ -389,7 +440,10 @@ impl Trial {
             member: *member,
         });
         former.extend(left);
-        Ok(self.provider.overlay.write(Label::FormerLeaves, Vec::new(), &former)?)
+        Ok(self
+            .provider
+            .overlay
+            .write(Label::FormerLeaves, Vec::new(), &former)?)
     }
 }
 

@@ -4,7 +4,9 @@
 
 use highwater_store::Reads;
 use highwater_wire::SequenceId;
-use highwater_wire::proto::backend::{ClientEnvelope, WelcomeMessage, client_envelope, welcome_message};
+use highwater_wire::proto::backend::{
+    ClientEnvelope, WelcomeMessage, client_envelope, welcome_message,
+};
 use highwater_wire::proto::contents::{WelcomeMetadata, WelcomeWrapperAlgorithm};
 use openmls_traits::crypto::OpenMlsCrypto as _;
 use openmls_traits::types::HpkeCiphertext;
@@ -12,7 +14,7 @@ use prost::Message as _;
 use tls_codec::{Deserialize as _, Serialize as _};
 
 use crate::key_package::{KeyPackageId, wrapper_private};
-use crate::pointer::{self, Pointer};
+use crate::pointer::Pointer;
 use crate::profile::SUITE;
 use crate::provider::crypto;
 use crate::{MlsError, Recipient};
@@ -198,20 +200,29 @@ pub fn seal_welcome(
     recipient: &Recipient,
 ) -> Result<Vec<u8>, MlsError> {
     let public = &recipient.wrapper.public;
-    let metadata = WelcomeMetadata { message_cursor: anchor.get() }.encode_to_vec();
-    Ok(envelope(welcome_message::Version::V1(welcome_message::V1 {
-        installation_key: recipient.installation.as_bytes().to_vec(),
-        data: seal(public, welcome)?,
-        hpke_public_key: public.to_vec(),
-        wrapper_algorithm: WelcomeWrapperAlgorithm::Curve25519 as i32,
-        welcome_metadata: seal(public, &metadata)?,
-    })))
+    let metadata = WelcomeMetadata {
+        message_cursor: anchor.get(),
+    }
+    .encode_to_vec();
+    Ok(envelope(welcome_message::Version::V1(
+        welcome_message::V1 {
+            installation_key: recipient.installation.as_bytes().to_vec(),
+            data: seal(public, welcome)?,
+            hpke_public_key: public.to_vec(),
+            wrapper_algorithm: WelcomeWrapperAlgorithm::Curve25519 as i32,
+            welcome_metadata: seal(public, &metadata)?,
+        },
+    )))
 }
 
 pub(crate) fn envelope(version: welcome_message::Version) -> Vec<u8> {
-    let payload =
-        client_envelope::Payload::WelcomeMessage(WelcomeMessage { version: Some(version) });
-    ClientEnvelope { payload: Some(payload) }.encode_to_vec()
+    let payload = client_envelope::Payload::WelcomeMessage(WelcomeMessage {
+        version: Some(version),
+    });
+    ClientEnvelope {
+        payload: Some(payload),
+    }
+    .encode_to_vec()
 }
 
 pub(crate) fn seal(public: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, MlsError> {
@@ -245,13 +256,17 @@ pub async fn open_welcome(
             }
             let anchor = anchor(&open(&private, &v1.welcome_metadata)?)?;
             let welcome = open(&private, &v1.data)?;
-            Ok(Unwrapped::Welcome(OpenedWelcome { welcome, anchor, package }))
+            Ok(Unwrapped::Welcome(OpenedWelcome {
+                welcome,
+                anchor,
+                package,
+            }))
         }
         Some(welcome_message::Version::WelcomePointer(sealed)) => {
             let (package, private) =
                 advertised(tx, sealed.wrapper_algorithm, &sealed.hpke_public_key).await?;
             let plaintext = open(&private, &sealed.welcome_pointer)?;
-            Ok(Unwrapped::Pointer(pointer::read(&plaintext, package)?))
+            Ok(Unwrapped::Pointer(Pointer::read(&plaintext, package)?))
         }
     }
 }
@@ -265,7 +280,9 @@ async fn advertised(
 ) -> Result<(KeyPackageId, zeroize::Zeroizing<Vec<u8>>), WelcomeFailure> {
     let known = WelcomeWrapperAlgorithm::try_from(algorithm)
         .map_err(|_| WelcomeFailure::UnknownAlgorithm(algorithm))?;
-    let found = wrapper_private(tx, public).await?.ok_or(WelcomeFailure::UnknownPackage)?;
+    let found = wrapper_private(tx, public)
+        .await?
+        .ok_or(WelcomeFailure::UnknownPackage)?;
     if known == WelcomeWrapperAlgorithm::Curve25519 {
         Ok(found)
     } else {
@@ -274,8 +291,8 @@ async fn advertised(
 }
 
 pub(crate) fn anchor(metadata: &[u8]) -> Result<SequenceId, WelcomeFailure> {
-    let metadata = WelcomeMetadata::decode(metadata)
-        .map_err(|_| WelcomeFailure::Malformed("metadata"))?;
+    let metadata =
+        WelcomeMetadata::decode(metadata).map_err(|_| WelcomeFailure::Malformed("metadata"))?;
     // Zero would be an initial state, and no Welcome leads into one (STR-083).
     SequenceId::try_from(metadata.message_cursor).map_err(|_| WelcomeFailure::AnchorOutOfRange)
 }

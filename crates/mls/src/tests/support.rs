@@ -46,13 +46,22 @@ impl Person {
     pub(crate) fn new() -> Self {
         let wallet = LocalWallet::generate();
         let inbox = highwater_identity::inbox_id(&wallet.address().to_string(), 0);
-        Self { wallet, inbox, head: None, state: None }
+        Self {
+            wallet,
+            inbox,
+            head: None,
+            state: None,
+        }
     }
 
     fn apply(&mut self, world: &mut World, update: &IdentityUpdate) {
-        let state =
-            AssociationState::apply(self.state.as_ref(), self.inbox, update, &Verdicts::default())
-                .unwrap();
+        let state = AssociationState::apply(
+            self.state.as_ref(),
+            self.inbox,
+            update,
+            &Verdicts::default(),
+        )
+        .unwrap();
         let id = world.next_id();
         world.snapshots.insert((self.inbox, id), state.clone());
         (self.state, self.head) = (Some(state), Some(id));
@@ -65,7 +74,9 @@ impl Person {
         // OpenMLS compares lifetimes with the system's clock.
         fixture.clock().set(i64::try_from(now.as_nanos()).unwrap());
         let store = fixture.store().clone();
-        let installation = write(&store, |tx| Box::pin(create_installation(tx))).await.unwrap();
+        let installation = write(&store, |tx| Box::pin(create_installation(tx)))
+            .await
+            .unwrap();
         self.add(world, &installation);
         let inbox = self.inbox;
         write(&store, move |tx| {
@@ -76,7 +87,11 @@ impl Person {
         })
         .await
         .unwrap();
-        Client { fixture, key: installation.key, inbox }
+        Client {
+            fixture,
+            key: installation.key,
+            inbox,
+        }
     }
 
     fn add(&mut self, world: &mut World, installation: &Installation) {
@@ -100,7 +115,10 @@ impl Person {
     }
 
     pub(crate) fn entry(&self) -> MembershipEntry {
-        MembershipEntry { sequence_id: self.head.unwrap().get(), failed: BTreeSet::new() }
+        MembershipEntry {
+            sequence_id: self.head.unwrap().get(),
+            failed: BTreeSet::new(),
+        }
     }
 }
 
@@ -115,7 +133,8 @@ where
     T: Send + 'static,
     F: for<'t> FnOnce(
             &'t mut WriteTx,
-        ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, MlsError>> + Send + 't>>
+        )
+            -> std::pin::Pin<Box<dyn Future<Output = Result<T, MlsError>> + Send + 't>>
         + Send
         + 'static,
 {
@@ -135,7 +154,10 @@ pub(crate) enum Got {
 
 impl Client {
     pub(crate) fn member(&self) -> Member {
-        Member { inbox: self.inbox, installation: self.key }
+        Member {
+            inbox: self.inbox,
+            installation: self.key,
+        }
     }
 
     /// Loads the group, works on it and stores it, as one attempt.
@@ -165,15 +187,27 @@ impl Client {
 
     pub(crate) async fn encrypt(&self, group: GroupId, text: &str) -> Vec<u8> {
         let text = text.to_owned();
-        self.attempt(group, move |trial| trial.encrypt(text.as_bytes())).await.unwrap()
+        self.attempt(group, move |trial| trial.encrypt(text.as_bytes()))
+            .await
+            .unwrap()
     }
 
-    pub(crate) async fn commit(&self, group: GroupId, change: Change) -> Result<PreparedCommit, MlsError> {
+    pub(crate) async fn commit(
+        &self,
+        group: GroupId,
+        change: Change,
+    ) -> Result<PreparedCommit, MlsError> {
         self.attempt(group, move |trial| trial.commit(change)).await
     }
 
     /// Reads a message at its place in the topic, as ordered processing does.
-    pub(crate) async fn read(&self, world: &World, group: GroupId, at: SequenceId, data: &[u8]) -> Got {
+    pub(crate) async fn read(
+        &self,
+        world: &World,
+        group: GroupId,
+        at: SequenceId,
+        data: &[u8],
+    ) -> Got {
         let (data, snapshots) = (data.to_vec(), world.snapshots.clone());
         self.attempt(group, move |trial| {
             trial.mark()?;
@@ -188,7 +222,12 @@ impl Client {
     }
 
     /// Applies the own pending commit, its echo having come back.
-    pub(crate) async fn echo(&self, world: &World, group: GroupId, at: SequenceId) -> Result<CommitFacts, InputFailure> {
+    pub(crate) async fn echo(
+        &self,
+        world: &World,
+        group: GroupId,
+        at: SequenceId,
+    ) -> Result<CommitFacts, InputFailure> {
         let snapshots = world.snapshots.clone();
         self.attempt(group, move |trial| {
             let own = trial.own_pending_commit()?.expect("a commit is pending");
@@ -205,7 +244,12 @@ impl Client {
     }
 
     /// Commits, and takes the echo at once.
-    pub(crate) async fn change(&self, world: &mut World, group: GroupId, change: Change) -> (SequenceId, PreparedCommit) {
+    pub(crate) async fn change(
+        &self,
+        world: &mut World,
+        group: GroupId,
+        change: Change,
+    ) -> (SequenceId, PreparedCommit) {
         let prepared = self.commit(group, change).await.unwrap();
         let at = world.next_id();
         self.echo(world, group, at).await.unwrap();
@@ -227,7 +271,12 @@ impl Client {
     }
 
     /// The Welcome to this client, through its own unwrapping and checks, installed.
-    pub(crate) async fn join(&self, world: &mut World, prepared: &PreparedCommit, anchor: SequenceId) -> Member {
+    pub(crate) async fn join(
+        &self,
+        world: &mut World,
+        prepared: &PreparedCommit,
+        anchor: SequenceId,
+    ) -> Member {
         let message = self.sealed(prepared, anchor);
         let at = world.next_id();
         self.join_with(world, &message, at).await.unwrap()
@@ -235,7 +284,11 @@ impl Client {
 
     pub(crate) fn sealed(&self, prepared: &PreparedCommit, anchor: SequenceId) -> WelcomeMessage {
         let mine = |recipient: &&Recipient| recipient.installation == self.key;
-        let recipient = prepared.added.iter().find(mine).expect("the commit added this client");
+        let recipient = prepared
+            .added
+            .iter()
+            .find(mine)
+            .expect("the commit added this client");
         let welcome = prepared.welcome.as_ref().expect("there is a Welcome");
         welcome_message(&seal_welcome(welcome, anchor, recipient).unwrap())
     }
@@ -269,7 +322,9 @@ impl Client {
         group: GroupId,
         look: impl FnOnce(&Trial) -> T + Send + 'static,
     ) -> T {
-        self.attempt(group, move |trial| Ok(look(trial))).await.unwrap()
+        self.attempt(group, move |trial| Ok(look(trial)))
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn audit(&self) {
@@ -290,10 +345,14 @@ impl Client {
             .store()
             .read("rows", |tx: &mut ReadTx| {
                 Box::pin(async move {
-                    let rows = sqlx::query("SELECT group_id, label, key, value FROM mls_values ORDER BY 1, 2, 3")
-                        .fetch_all(tx.conn())
-                        .await?;
-                    let rows = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)));
+                    let rows = sqlx::query(
+                        "SELECT group_id, label, key, value FROM mls_values ORDER BY 1, 2, 3",
+                    )
+                    .fetch_all(tx.conn())
+                    .await?;
+                    let rows = rows
+                        .iter()
+                        .map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)));
                     Ok::<_, StoreError>(rows.collect())
                 })
             })
@@ -315,12 +374,17 @@ async fn checked(
     StagedJoin::stage(tx, opened).await?.check(at, snapshots)
 }
 
-fn settle(trial: &mut Trial, at: SequenceId, data: &[u8], snapshots: &Snapshots) -> Result<Got, MlsError> {
+fn settle(
+    trial: &mut Trial,
+    at: SequenceId,
+    data: &[u8],
+    snapshots: &Snapshots,
+) -> Result<Got, MlsError> {
     let processed = trial.header(data).and_then(|_| trial.process(data));
     Ok(match processed {
-        Ok(Input::Application { sender, plaintext, .. }) => {
-            Got::Text(sender, String::from_utf8(plaintext).unwrap())
-        }
+        Ok(Input::Application {
+            sender, plaintext, ..
+        }) => Got::Text(sender, String::from_utf8(plaintext).unwrap()),
         Ok(Input::Proposal { .. }) => Got::Proposal,
         Ok(Input::OwnMessage { .. }) => Got::Own,
         Ok(Input::Commit(staged)) => match check_commit(staged.facts(), at, snapshots) {
@@ -375,7 +439,10 @@ pub(crate) async fn adding(people: &[&Person], clients: &[&Client]) -> Change {
         add_leaves.push(client.key_package().await);
     }
     Change::Membership {
-        upsert: people.iter().map(|person| (person.inbox, person.entry())).collect(),
+        upsert: people
+            .iter()
+            .map(|person| (person.inbox, person.entry()))
+            .collect(),
         remove: BTreeSet::new(),
         add_leaves,
         remove_leaves: BTreeSet::new(),
@@ -412,7 +479,14 @@ impl Pair {
         let change = adding(&[&alice, &bob], &[&b]).await;
         let (at, prepared) = a.change(&mut world, group, change).await;
         assert_eq!(b.join(&mut world, &prepared, at).await, a.member());
-        Self { world, alice, bob, a, b, group }
+        Self {
+            world,
+            alice,
+            bob,
+            a,
+            b,
+            group,
+        }
     }
 
     /// Another person's client, added by Alice and known to Bob.
@@ -421,7 +495,12 @@ impl Pair {
         let c = carol.client(&mut self.world).await;
         let change = adding(&[&carol], &[&c]).await;
         let (at, prepared) = self.a.change(&mut self.world, self.group, change).await;
-        assert_eq!(self.b.read(&self.world, self.group, at, &prepared.data).await, Got::Merged);
+        assert_eq!(
+            self.b
+                .read(&self.world, self.group, at, &prepared.data)
+                .await,
+            Got::Merged
+        );
         c.join(&mut self.world, &prepared, at).await;
         (carol, c)
     }
@@ -433,8 +512,166 @@ impl Pair {
     }
 
     pub(crate) async fn agree(&self) {
-        let a = self.a.view(self.group, |trial| (trial.epoch(), trial.epoch_authenticator())).await;
-        let b = self.b.view(self.group, |trial| (trial.epoch(), trial.epoch_authenticator())).await;
+        let a = self
+            .a
+            .view(self.group, |trial| {
+                (trial.epoch(), trial.epoch_authenticator())
+            })
+            .await;
+        let b = self
+            .b
+            .view(self.group, |trial| {
+                (trial.epoch(), trial.epoch_authenticator())
+            })
+            .await;
         assert_eq!(a, b);
     }
+}
+
+/// Component, payload of its update (`None` removes it), and the value the rogue pretends it leads to.
+pub(crate) type RogueUpdate = (u16, Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// A commit or proposal that this client's own checks would never let out.
+#[derive(Default)]
+pub(crate) struct Rogue {
+    pub(crate) updates: Vec<RogueUpdate>,
+    pub(crate) add: Vec<Vec<u8>>,
+    pub(crate) remove: Vec<InstallationKey>,
+    pub(crate) leaf: Option<openmls::prelude::LeafNodeParameters>,
+    pub(crate) proposals: Vec<openmls::prelude::Proposal>,
+    pub(crate) context: Option<openmls::extensions::Extensions<openmls::group::GroupContext>>,
+    pub(crate) take_up_stored: bool,
+}
+
+impl Rogue {
+    /// The updates between what a group's components are and what `change` makes of them.
+    pub(crate) async fn changing(
+        client: &Client,
+        group: GroupId,
+        change: impl FnOnce(&mut Components),
+    ) -> Self {
+        let before = client
+            .view(group, |trial| trial.components().unwrap())
+            .await;
+        let mut after = Components::clone(&before);
+        change(&mut after);
+        let new = after.encode();
+        let updates = before
+            .updates(&after)
+            .into_iter()
+            .map(|(component, payload)| {
+                let value = new.get(&component).map(<[u8]>::to_vec);
+                (component, payload, value)
+            })
+            .collect();
+        Self {
+            updates,
+            ..Self::default()
+        }
+    }
+
+    /// The commit's bytes. It doesn't stay pending.
+    pub(crate) async fn commit(self, client: &Client, group: GroupId) -> Vec<u8> {
+        client
+            .attempt(group, move |trial| Ok(self.build(trial)))
+            .await
+            .unwrap()
+    }
+
+    fn build(self, trial: &mut Trial) -> Vec<u8> {
+        use openmls::component::ComponentData;
+        use openmls::prelude::{AppDataUpdateProposal, Proposal};
+        use openmls_traits::OpenMlsProvider as _;
+
+        let signing = crate::installation::loaded_signing_key(&trial.provider.overlay).unwrap();
+        let signer = crate::provider::InstallationSigner(&signing);
+        let removed: Vec<_> = trial
+            .leaves()
+            .into_iter()
+            .filter(|(_, member)| self.remove.contains(&member.installation))
+            .map(|(leaf, _)| leaf)
+            .collect();
+        let added: Vec<_> = self
+            .add
+            .iter()
+            .map(|bytes| lax_key_package(bytes))
+            .collect();
+        let proposals = self.updates.iter().map(|(component, payload, _)| {
+            let update = match payload {
+                Some(payload) => AppDataUpdateProposal::update(*component, payload.clone()),
+                None => AppDataUpdateProposal::remove(*component),
+            };
+            Proposal::AppDataUpdate(Box::new(update))
+        });
+        let mut builder = trial
+            .group
+            .commit_builder()
+            .consume_proposal_store(self.take_up_stored)
+            .propose_removals(removed)
+            .propose_adds(added)
+            .add_proposals(proposals)
+            .add_proposals(self.proposals);
+        if let Some(leaf) = self.leaf {
+            builder = builder.leaf_node_parameters(leaf);
+        }
+        if let Some(context) = self.context {
+            builder = builder.propose_group_context_extensions(context).unwrap();
+        }
+        let mut builder = builder.load_psks(&trial.provider.overlay).unwrap();
+        let mut updater = builder.app_data_dictionary_updater();
+        for (component, _, value) in self.updates {
+            match value {
+                Some(value) => updater.set(ComponentData::from_parts(component, value.into())),
+                None => updater.remove(&component),
+            }
+        }
+        let changes = updater.changes();
+        builder.with_app_data_dictionary_updates(changes);
+        let bundle = builder
+            .build(
+                trial.provider.rand(),
+                trial.provider.crypto(),
+                &signer,
+                |_| true,
+            )
+            .unwrap()
+            .stage_commit(&trial.provider)
+            .unwrap();
+        trial.journal.other_use();
+        trial.clear_pending_commit().unwrap();
+        bundle.commit().to_bytes().unwrap()
+    }
+}
+
+fn lax_key_package(bytes: &[u8]) -> openmls::prelude::KeyPackage {
+    use tls_codec::Deserialize as _;
+    openmls::prelude::KeyPackageIn::tls_deserialize_exact(bytes)
+        .unwrap()
+        .validate(
+            crate::provider::crypto(),
+            openmls::prelude::ProtocolVersion::Mls10,
+        )
+        .unwrap()
+}
+
+/// Lets a client do something with the bare MLS group, as a foreign client might.
+pub(crate) async fn bare<T: Send + 'static>(
+    client: &Client,
+    group: GroupId,
+    work: impl FnOnce(
+        &mut openmls::group::MlsGroup,
+        &crate::provider::Provider,
+        &crate::provider::InstallationSigner<'_>,
+    ) -> T
+    + Send
+    + 'static,
+) -> T {
+    let done = client.attempt(group, move |trial| {
+        let signing = crate::installation::loaded_signing_key(&trial.provider.overlay)?;
+        let signer = crate::provider::InstallationSigner(&signing);
+        let done = work(&mut trial.group, &trial.provider, &signer);
+        trial.journal.other_use();
+        Ok(done)
+    });
+    done.await.unwrap()
 }
