@@ -268,10 +268,8 @@ impl DefaultConsumer {
     }
 
     /// One write transaction: token, acknowledgement, exclusions, selection. All of it or nothing,
-    /// decided at the commit gate, which dropping this future closes.
+    /// decided at the commit gate, which the store closes when this future is dropped.
     async fn turn(&self, and_next: bool) -> Result<Turn, ConsumerError> {
-        let gate = CommitGate::pending();
-        let _cancel = CancelOnDrop(gate.clone());
         let attempt = Attempt {
             token: self.ownership.token,
             out: self.out,
@@ -282,7 +280,7 @@ impl DefaultConsumer {
         };
         let outcome = self
             .store
-            .write_gated("consumer turn", gate, move |tx| {
+            .write_gated("consumer turn", CommitGate::pending(), move |tx| {
                 Box::pin(async move { attempt.run(tx).await })
             })
             .await
@@ -292,15 +290,6 @@ impl DefaultConsumer {
             // Only dropping this future closes the gate.
             GateOutcome::Cancelled => Err(ConsumerError::Ended),
         }
-    }
-}
-
-/// Closes a gate that nobody waits behind any more. One that was passed stays passed.
-struct CancelOnDrop(CommitGate);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
     }
 }
 

@@ -4,8 +4,10 @@ use std::{
     time::Duration,
 };
 
-use highwater_delivery::{Acknowledgement, ConsumerError, DeliveryError, MIGRATIONS, Selection};
-use highwater_store::{OpenError, OpenOptions, Store};
+use highwater_delivery::{Acknowledgement, ConsumerError, DeliveryError, Selection};
+use highwater_store::{OpenError, Store, StoreError};
+
+use highwater_wire::GroupId;
 
 use crate::support::*;
 
@@ -175,7 +177,7 @@ async fn run(store: &Store, sql: &'static str) -> Result<(), DeliveryError> {
 
 /// Whether some transaction holds the writer of the database. Asked without waiting, from outside.
 async fn writer_is_held(fixture: &highwater_testkit_base::StoreFixture) -> bool {
-    let mut options = OpenOptions::new(fixture.path(), fixture.key().clone(), vec![MIGRATIONS]);
+    let mut options = fixture.options();
     options.busy_timeout = Duration::ZERO;
     match Store::open(options).await {
         Ok(store) => {
@@ -245,6 +247,41 @@ async fn an_acknowledgement_that_cannot_be_stored_ends_the_reader_and_the_item_c
         deliver(store, Selection::all()).await,
         ["1", "2", "3", "4", "5"]
     );
+}
+
+/// Shows: STR-095, PROC-040.
+#[tokio::test]
+async fn a_full_disk_ends_the_reader_with_its_cause_and_loses_nothing() {
+    let mut fixture = five().await;
+    // Enough groups that their positions need pages of their own.
+    let groups: Vec<_> = (0..200_u8).map(|n| GroupId::from_bytes([n; 16])).collect();
+    for group in &groups {
+        put(fixture.store(), conversation(*group)).await;
+    }
+    publish(
+        fixture.store(),
+        groups.iter().map(|group| text(*group, "x")).collect(),
+    )
+    .await;
+    fixture.fill_disk(0).await.unwrap();
+    let mut consumer = open(fixture.store(), Selection::all()).await;
+    let mut handed = 0;
+    let error = loop {
+        match consumer.next().await {
+            Ok(item) => handed += usize::from(item.is_some()),
+            Err(error) => break error,
+        }
+        assert!(handed < 205, "the disk of the test never filled up");
+    };
+    let full = DeliveryError::Store(StoreError::DiskFull);
+    assert_eq!(error.to_string(), full.to_string());
+    drop(consumer);
+    fixture.reopen().await;
+    assert_eq!(
+        deliver(fixture.store(), Selection::all()).await.len(),
+        205 - handed + 1
+    );
+    sound(fixture.store()).await;
 }
 
 /// Shows: PROC-040.

@@ -235,15 +235,11 @@ async fn a_living_owner_renews_its_lease() {
     let consumer = open(store, Selection::all()).await;
     let until = recorded(store).await.unwrap().until_ns;
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
-    eventually(
-        "the lease is renewed",
-        Duration::from_secs(30),
-        async || {
-            recorded(store)
-                .await
-                .is_some_and(|owner| owner.until_ns > until)
-        },
-    )
+    eventually(Duration::from_secs(30), async || {
+        recorded(store)
+            .await
+            .is_some_and(|owner| owner.until_ns > until)
+    })
     .await;
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
     assert!(matches!(

@@ -1,7 +1,7 @@
 //! What a failed or dropped admission leaves behind.
 
 use highwater_receipt::{AdmitError, ReceiptError, admit};
-use highwater_store::Store;
+use highwater_store::{Store, StoreError};
 use highwater_wire::OrderedPrefix;
 
 use crate::support::*;
@@ -35,6 +35,37 @@ async fn a_transaction_that_fails_after_admission_leaves_rows_and_f_as_they_were
         (2, vec![1, 2])
     );
     sound(store).await;
+}
+
+/// Shows: STR-061, STR-063, PROC-002.
+#[tokio::test]
+async fn a_full_disk_is_a_typed_error_and_leaves_rows_and_f_as_they_were() {
+    let mut fixture = store().await;
+    let topic = group(1);
+    admit_all(fixture.store(), prefix(topic, 0, [1])).await;
+    fixture.fill_disk(2).await.unwrap();
+    let large = sized(topic, 1, 2..=20, 10_000);
+    let refused = try_admit(fixture.store(), large.clone()).await;
+    assert!(
+        matches!(
+            refused,
+            Err(AdmitError::Receipt(ReceiptError::Store(
+                StoreError::DiskFull
+            )))
+        ),
+        "{refused:?}"
+    );
+    assert_eq!(
+        (
+            f(fixture.store(), topic).await,
+            ids(fixture.store(), topic).await
+        ),
+        (1, vec![1])
+    );
+    fixture.reopen().await;
+    admit_all(fixture.store(), large).await;
+    assert_eq!(f(fixture.store(), topic).await, 20);
+    sound(fixture.store()).await;
 }
 
 /// A refused topic doesn't spoil the transaction for the others in it.
