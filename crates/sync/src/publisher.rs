@@ -10,11 +10,13 @@ use highwater_outbox::{Attempt, Inputs, Next, OwedWelcome, Prepare};
 use highwater_transport::{PublishReceipt, TransportError};
 use highwater_wire::limits::{MAX_ENVELOPE_BYTES, MAX_PUBLISH_TOPICS};
 use highwater_wire::{Cursor, GroupId, Topic};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::fetch::fetch;
 use crate::resolver::{inbox_head, resolve};
-use crate::{Backoff, SyncError};
+use crate::{Backoff, ConnectionState, SyncError};
 
 /// How many bytes of envelopes go into one request; well under the backend's ceiling, framing included.
 const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
@@ -34,9 +36,12 @@ pub(crate) struct Publishing {
 pub(crate) async fn run(shared: Shared) {
     let mut backoff = Backoff::new();
     let mut wakes = shared.store.wakes();
+    let mut connection = shared.connection_state.subscribe();
+    let mut retry_at: Option<Instant> = None;
     let mut rounds = 0;
     while !shared.cancel.is_cancelled() {
         wakes.mark_unchanged();
+        connection.mark_unchanged();
         rounds += 1;
         shared.publishing.send_modify(|publishing| publishing.started = rounds);
         let result = tokio::select! {
@@ -48,6 +53,7 @@ pub(crate) async fn run(shared: Shared) {
         match result {
             Ok(()) => {
                 backoff.sustained();
+                retry_at = None;
                 tokio::select! {
                     _ = shared.cancel.cancelled() => break,
                     _ = shared.kick.notified() => {}
@@ -55,16 +61,33 @@ pub(crate) async fn run(shared: Shared) {
                 }
             }
             Err(error) => {
-                let wait = backoff.failed(error.retry_after(), rand::random());
-                tracing::info!(%error, wait_ms = wait.as_millis() as u64, "publishing failed");
+                // A kick tries early. That this failed too says nothing new about when to try by oneself.
+                let now = Instant::now();
+                let at = retry_at.filter(|at| *at > now).unwrap_or_else(|| {
+                    now + backoff.failed(error.retry_after(), rand::random())
+                });
+                retry_at = Some(at);
+                tracing::info!(%error, wait_ms = (at - now).as_millis() as u64, "publishing failed");
                 tokio::select! {
                     _ = shared.cancel.cancelled() => break,
                     _ = shared.kick.notified() => {}
-                    _ = tokio::time::sleep(wait) => {}
+                    _ = reconnected(&mut connection) => {}
+                    _ = tokio::time::sleep_until(at) => {}
                 }
             }
         }
     }
+}
+
+/// Resolves when a receiver gets through: then a publish will too.
+async fn reconnected(connection: &mut watch::Receiver<ConnectionState>) {
+    while connection.changed().await.is_ok() {
+        if *connection.borrow_and_update() == ConnectionState::Connected {
+            return;
+        }
+    }
+    // The engine is about to end.
+    std::future::pending::<()>().await;
 }
 
 async fn debounced(wakes: &mut tokio::sync::watch::Receiver<u64>) {

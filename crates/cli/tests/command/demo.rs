@@ -1,8 +1,6 @@
 //! The demonstration, small, and its sums checked from outside.
 
-mod support;
-
-use support::{Home, run};
+use crate::support::{Home, run};
 
 #[test]
 fn the_demonstration_ends_well_and_what_it_leaves_agrees_with_its_sums() {

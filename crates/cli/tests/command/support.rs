@@ -1,5 +1,4 @@
 //! Runs the real binary.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -13,29 +12,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
-pub struct Ran {
-    pub code: Option<i32>,
-    pub lines: Vec<Value>,
-    pub stderr: String,
-    pub took: Duration,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) lines: Vec<Value>,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
 }
 
 impl Ran {
     /// The one line of a command that succeeded.
-    pub fn one(&self) -> &Value {
+    pub(crate) fn one(&self) -> &Value {
         assert_eq!(self.code, Some(0), "{self:?}");
         assert_eq!(self.lines.len(), 1, "{self:?}");
         &self.lines[0]
     }
 
     /// All lines of a command that succeeded.
-    pub fn all(&self) -> &[Value] {
+    pub(crate) fn all(&self) -> &[Value] {
         assert_eq!(self.code, Some(0), "{self:?}");
         &self.lines
     }
 
     /// The texts of the messages among the lines.
-    pub fn texts(&self) -> Vec<&str> {
+    pub(crate) fn texts(&self) -> Vec<&str> {
         self.all()
             .iter()
             .filter(|line| line["event"] == "message")
@@ -44,7 +43,7 @@ impl Ran {
     }
 
     /// Asserts that it failed with `code` and said why on one line, and printed nothing else.
-    pub fn failed(&self, code: i32) -> &str {
+    pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
         let line = self
             .stderr
@@ -59,19 +58,19 @@ impl Ran {
     }
 }
 
-pub fn binary() -> Command {
+pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
 
 /// Runs a command with `--json` to its end.
-pub fn run(arguments: &[&str]) -> Ran {
+pub(crate) fn run(arguments: &[&str]) -> Ran {
     finish(start(arguments))
 }
 
 /// Starts a command with `--json`.
-pub fn start(arguments: &[&str]) -> Child {
+pub(crate) fn start(arguments: &[&str]) -> Child {
     binary()
         .arg("--json")
         .args(arguments)
@@ -82,7 +81,7 @@ pub fn start(arguments: &[&str]) -> Child {
 }
 
 /// Waits for a command, and collects what it printed.
-pub fn finish(mut child: Child) -> Ran {
+pub(crate) fn finish(mut child: Child) -> Ran {
     let started = Instant::now();
     let mut out = child.stdout.take().unwrap();
     let mut err = child.stderr.take().unwrap();
@@ -122,14 +121,14 @@ pub fn finish(mut child: Child) -> Ran {
 }
 
 /// `serve` as a process of its own.
-pub struct Backend {
+pub(crate) struct Backend {
     child: Option<Child>,
     database: PathBuf,
-    pub url: String,
+    pub(crate) url: String,
 }
 
 impl Backend {
-    pub fn start(dir: &Path) -> Self {
+    pub(crate) fn start(dir: &Path) -> Self {
         let mut backend = Self {
             child: None,
             database: dir.join("backend.db"),
@@ -140,7 +139,7 @@ impl Backend {
     }
 
     /// Starts it, on the port it had before if it had one.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         assert!(self.child.is_none());
         let database = format!("sqlite:{}", self.database.display());
         let listen = self.url.strip_prefix("http://").unwrap().to_owned();
@@ -168,14 +167,14 @@ impl Backend {
     }
 
     /// SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     /// SIGTERM, and the exit status.
-    pub fn terminate(&mut self) -> Option<i32> {
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
         let mut child = self.child.take().unwrap();
         signal(&child, "TERM");
         child.wait().unwrap().code()
@@ -192,7 +191,7 @@ impl Drop for Backend {
 }
 
 /// Sends a signal to one process.
-pub fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill")
         .args([&format!("-{name}"), &child.id().to_string()])
         .status();
@@ -200,13 +199,13 @@ pub fn signal(child: &Child, name: &str) {
 }
 
 /// A registered client's home.
-pub struct Home {
-    pub dir: PathBuf,
-    pub inbox: String,
+pub(crate) struct Home {
+    pub(crate) dir: PathBuf,
+    pub(crate) inbox: String,
 }
 
 impl Home {
-    pub fn init(dir: PathBuf, backend: &Backend) -> Self {
+    pub(crate) fn init(dir: PathBuf, backend: &Backend) -> Self {
         let ran = run(&[
             "init",
             "--home",
@@ -218,16 +217,16 @@ impl Home {
         Self { dir, inbox }
     }
 
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.dir.to_str().unwrap()
     }
 
     /// Runs a command for this home; `command` may be of two words.
-    pub fn run(&self, command: &str, more: &[&str]) -> Ran {
+    pub(crate) fn run(&self, command: &str, more: &[&str]) -> Ran {
         run(&self.arguments(command, more))
     }
 
-    pub fn start(&self, command: &str, more: &[&str]) -> Child {
+    pub(crate) fn start(&self, command: &str, more: &[&str]) -> Child {
         start(&self.arguments(command, more))
     }
 
@@ -239,7 +238,7 @@ impl Home {
     }
 
     /// Creates a group with `others` and has them follow the invitation.
-    pub fn group_with(&self, others: &[&Home]) -> String {
+    pub(crate) fn group_with(&self, others: &[&Home]) -> String {
         let mut more = vec!["--member"];
         more.extend(others.iter().map(|other| other.inbox.as_str()));
         let ran = self.run("group create", &more);
@@ -250,27 +249,27 @@ impl Home {
         group
     }
 
-    pub fn send(&self, group: &str, text: &str) -> Value {
+    pub(crate) fn send(&self, group: &str, text: &str) -> Value {
         self.run("send", &["--group", group, text]).one().clone()
     }
 
     /// Asserts that the audit is clean.
-    pub fn assert_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         let ran = self.run("audit", &[]);
         assert_eq!(ran.one()["clean"], true, "{ran:?}");
     }
 }
 
 /// Reads lines of a running command.
-pub struct Lines(BufReader<ChildStdout>);
+pub(crate) struct Lines(BufReader<ChildStdout>);
 
 impl Lines {
-    pub fn of(child: &mut Child) -> Self {
+    pub(crate) fn of(child: &mut Child) -> Self {
         Self(BufReader::new(child.stdout.take().unwrap()))
     }
 
     /// The next message; news about groups are passed over.
-    pub fn next_message(&mut self) -> Value {
+    pub(crate) fn next_message(&mut self) -> Value {
         loop {
             let mut line = String::new();
             assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the command ended");

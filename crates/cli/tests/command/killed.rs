@@ -1,10 +1,8 @@
 //! SIGKILL at any moment, then again.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::{Backend, Home, Lines, run, signal, start};
+use crate::support::{Backend, Home, Lines, run, signal, start};
 
 /// Shows: STR-095, PROC-052.
 #[test]

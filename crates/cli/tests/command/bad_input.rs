@@ -1,8 +1,6 @@
 //! Wrong input: one line that says what to do, exit 1 or 2, and nothing changed.
 
-mod support;
-
-use support::{Backend, Home, run};
+use crate::support::{Backend, Home, run};
 
 const NOBODY: &str = "00000000000000000000000000000000000000000000000000000000000000aa";
 const NO_GROUP: &str = "000000000000000000000000000000aa";

@@ -1,8 +1,6 @@
 //! The command line as a person types it.
 
-mod support;
-
-use support::{Backend, Home, run};
+use crate::support::{Backend, Home, run};
 
 fn two(dir: &std::path::Path) -> (Backend, Home, Home) {
     let backend = Backend::start(dir);
@@ -212,13 +210,13 @@ fn people_get_lines_they_can_read() {
     let (_backend, alice, bob) = two(dir.path());
     let group = alice.group_with(&[&bob]);
     alice.send(&group, "hello");
-    let said = support::binary()
+    let said = crate::support::binary()
         .args(["history", "--home", alice.path()])
         .output()
         .unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.lines().last().unwrap().ends_with(": hello"), "{said}");
-    let help = support::binary().arg("--help").output().unwrap();
+    let help = crate::support::binary().arg("--help").output().unwrap();
     assert!(help.status.success() && !help.stdout.is_empty());
     assert_eq!(run(&[]).code, Some(2));
 }

@@ -1,10 +1,8 @@
 //! Without a backend: what was sent is kept, what is stored can be read.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{Backend, Home};
+use crate::support::{Backend, Home};
 
 /// Shows: STR-111, PROC-048, STR-043.
 #[test]
