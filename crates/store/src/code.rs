@@ -21,8 +21,13 @@ pub(crate) enum Code {
 const IOERR_SHMSIZE: u32 = 10 | (19 << 8);
 
 pub(crate) fn of(error: &sqlx::Error) -> Code {
-    let sqlx::Error::Database(error) = error else { return Code::Other };
-    let extended = error.code().and_then(|code| code.parse::<u32>().ok()).unwrap_or_default();
+    let sqlx::Error::Database(error) = error else {
+        return Code::Other;
+    };
+    let extended = error
+        .code()
+        .and_then(|code| code.parse::<u32>().ok())
+        .unwrap_or_default();
     if extended == IOERR_SHMSIZE {
         return Code::Full;
     }

@@ -40,10 +40,14 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// SQLite opens the file, but neither reads nor writes it before the first query.
+    /// The settings include one that reads the schema: a wrong key shows here, and so does a lock.
     pub(crate) async fn connect(&self, role: Role) -> Result<SqliteConnection, sqlx::Error> {
         let writes = role == Role::Writer;
-        let wait = if writes { WRITER_WAIT.min(self.busy_timeout) } else { self.busy_timeout };
+        let wait = if writes {
+            WRITER_WAIT.min(self.busy_timeout)
+        } else {
+            self.busy_timeout
+        };
         let options = SqliteConnectOptions::new()
             .filename(&self.path)
             .busy_timeout(wait)
@@ -59,7 +63,13 @@ impl Connector {
             Role::Keyless => options,
             _ => options.pragma("key", self.key_literal().to_string()),
         };
-        options.connect().await
+        let patience = Patience::new(self.busy_timeout);
+        loop {
+            match options.connect().await {
+                Ok(conn) => return Ok(conn),
+                Err(error) => patience.again(error).await?,
+            }
+        }
     }
 
     fn key_literal(&self) -> Zeroizing<String> {
@@ -69,9 +79,13 @@ impl Connector {
 
 /// Whether SQLite here is SQLCipher. Touches no file.
 pub(crate) async fn has_cipher() -> Result<bool, sqlx::Error> {
-    let mut conn = SqliteConnectOptions::new().in_memory(true).connect().await?;
-    let version: Option<String> =
-        sqlx::query_scalar("PRAGMA cipher_version").fetch_optional(&mut conn).await?;
+    let mut conn = SqliteConnectOptions::new()
+        .in_memory(true)
+        .connect()
+        .await?;
+    let version: Option<String> = sqlx::query_scalar("PRAGMA cipher_version")
+        .fetch_optional(&mut conn)
+        .await?;
     Ok(version.is_some_and(|version| !version.is_empty()))
 }
 
@@ -83,12 +97,27 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(wait: Duration) -> Self {
-        Self { deadline: Instant::now() + wait }
+        Self {
+            deadline: Instant::now() + wait,
+        }
     }
 
     /// Pauses before another try, or gives the error back when there is to be none.
     pub(crate) async fn again(&self, error: sqlx::Error) -> Result<(), sqlx::Error> {
-        if code::of(&error) != Code::Busy || Instant::now() >= self.deadline {
+        self.again_if(code::of(&error) == Code::Busy, error).await
+    }
+
+    /// The same for a file that was empty a moment ago, and is perhaps being filled.
+    pub(crate) async fn again_if_new(&self, error: sqlx::Error) -> Result<(), sqlx::Error> {
+        let passing = matches!(
+            code::of(&error),
+            Code::Busy | Code::NotADatabase | Code::Corrupt
+        );
+        self.again_if(passing, error).await
+    }
+
+    async fn again_if(&self, passing: bool, error: sqlx::Error) -> Result<(), sqlx::Error> {
+        if !passing || Instant::now() >= self.deadline {
             return Err(error);
         }
         // Uneven, so that two who wait don't keep meeting.

@@ -35,7 +35,9 @@ pub(crate) async fn inspect(
     connector: &Connector,
     known: &[Migrations],
 ) -> Result<Found, OpenError> {
-    let Some(metadata) = metadata(&connector.path)? else { return Ok(Found::Nothing) };
+    let Some(metadata) = metadata(&connector.path)? else {
+        return Ok(Found::Nothing);
+    };
     if !metadata.is_file() {
         return Err(OpenError::NotADatabase("it is not a file"));
     }
@@ -45,6 +47,9 @@ pub(crate) async fn inspect(
     // Also for a user who could write it all the same: the mark is somebody's decision.
     if metadata.permissions().readonly() {
         return Err(OpenError::ReadOnly);
+    }
+    if metadata.len() < PAGE && !has_companion(&connector.path, "-journal")? {
+        return Err(OpenError::NotADatabase("it is shorter than any database"));
     }
     let mut looks = 1;
     loop {
@@ -62,8 +67,13 @@ pub(crate) async fn inspect(
 
 async fn look(connector: &Connector, known: &[Migrations]) -> Result<(), OpenError> {
     // With a WAL or a journal the main file alone is not the database. A reader doesn't check it in when it leaves.
-    let at_rest = !has_companion(&connector.path, "-wal")? && !has_companion(&connector.path, "-journal")?;
-    let role = if at_rest { Role::Inspector } else { Role::Reader };
+    let at_rest =
+        !has_companion(&connector.path, "-wal")? && !has_companion(&connector.path, "-journal")?;
+    let role = if at_rest {
+        Role::Inspector
+    } else {
+        Role::Reader
+    };
     let mut conn = connector.connect(role).await?;
     let checked = check(&mut conn, known).await;
     close(conn).await;
@@ -83,15 +93,21 @@ async fn check(conn: &mut SqliteConnection, known: &[Migrations]) -> Result<(), 
 
 /// Which kind of file the key doesn't open.
 async fn unreadable(connector: &Connector) -> Result<OpenError, OpenError> {
-    let mut conn = connector.connect(Role::Keyless).await?;
-    let plain = sqlx::query("PRAGMA schema_version").fetch_one(&mut conn).await;
-    close(conn).await;
-    if plain.is_ok() {
-        return Ok(OpenError::NotEncrypted);
+    // The settings alone fail unless the file can be read.
+    if let Ok(mut conn) = connector.connect(Role::Keyless).await {
+        let plain = sqlx::query("PRAGMA schema_version")
+            .fetch_one(&mut conn)
+            .await;
+        close(conn).await;
+        if plain.is_ok() {
+            return Ok(OpenError::NotEncrypted);
+        }
     }
     let length = metadata(&connector.path)?.map_or(0, |metadata| metadata.len());
     if length % PAGE != 0 {
-        return Ok(OpenError::NotADatabase("its length is not one that a database has"));
+        return Ok(OpenError::NotADatabase(
+            "its length is not one that a database has",
+        ));
     }
     Ok(OpenError::WrongKey)
 }
@@ -107,7 +123,9 @@ fn metadata(path: &Path) -> Result<Option<Metadata>, OpenError> {
     match std::fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
             match folder.map(std::fs::metadata).transpose() {
                 Ok(_) => Ok(None),
                 Err(error) => Err(OpenError::Io(error)),

@@ -83,12 +83,30 @@ pub(crate) async fn open(
         return Err(OpenError::NoCipher);
     }
     let known: Vec<Migrations> = std::iter::once(schema::STORE).chain(migrations).collect();
-    if inspect::inspect(&connector, &known).await? == Found::Nothing && !create {
-        return Err(OpenError::Missing);
+    let patience = Patience::new(connector.busy_timeout);
+    loop {
+        let found = inspect::inspect(&connector, &known).await?;
+        if found == Found::Nothing && !create {
+            return Err(OpenError::Missing);
+        }
+        match wal_writer(&connector).await {
+            Ok(writer) => return finish(connector, writer, &known).await,
+            // Another process is creating the file. A connection that was opened on the empty file is of no use once it
+            // isn't empty: SQLCipher has chosen a salt for it, and the file has another.
+            Err(error) if found == Found::Nothing => patience.again_if_new(error).await?,
+            Err(error) => patience.again(error).await?,
+        }
     }
+}
+
+/// A connection that writes, with the file in WAL mode.
+async fn wal_writer(connector: &Connector) -> Result<SqliteConnection, sqlx::Error> {
     let mut writer = connector.connect(Role::Writer).await?;
-    match prepare(&mut writer, &known, connector.busy_timeout).await {
-        Ok(id) => Ok(Opened { connector, writer, id }),
+    match sqlx::query("PRAGMA journal_mode = WAL")
+        .execute(&mut writer)
+        .await
+    {
+        Ok(_) => Ok(writer),
         Err(error) => {
             inspect::close(writer).await;
             Err(error)
@@ -96,21 +114,37 @@ pub(crate) async fn open(
     }
 }
 
-/// WAL mode, and all tables at their newest version. Others may do the same at the same moment.
+async fn finish(
+    connector: Connector,
+    mut writer: SqliteConnection,
+    known: &[Migrations],
+) -> Result<Opened, OpenError> {
+    match prepare(&mut writer, known, connector.busy_timeout).await {
+        Ok(id) => Ok(Opened {
+            connector,
+            writer,
+            id,
+        }),
+        Err(error) => {
+            inspect::close(writer).await;
+            Err(error)
+        }
+    }
+}
+
+/// All tables at their newest version. Others may do the same at the same moment.
 async fn prepare(
     conn: &mut SqliteConnection,
     known: &[Migrations],
     wait: Duration,
 ) -> Result<DatabaseId, OpenError> {
-    let patience = Patience::new(wait);
-    let mode: String = loop {
-        match sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(&mut *conn).await {
-            Ok(mode) => break mode,
-            Err(error) => patience.again(error).await?,
-        }
-    };
+    let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+        .fetch_one(&mut *conn)
+        .await?;
     if !mode.eq_ignore_ascii_case("wal") {
-        return Err(OpenError::NotADatabase("its file system has no shared memory"));
+        return Err(OpenError::NotADatabase(
+            "its file system has no shared memory",
+        ));
     }
     // Taken even when there is nothing to do: a file that can't be written says so here.
     begin_immediate(conn, wait).await?;

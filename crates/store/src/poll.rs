@@ -23,7 +23,11 @@ pub(crate) struct Poller {
 
 impl Poller {
     pub(crate) async fn new(connector: Arc<Connector>) -> Result<Self, sqlx::Error> {
-        let mut poller = Self { conn: None, seen: 0, connector };
+        let mut poller = Self {
+            conn: None,
+            seen: 0,
+            connector,
+        };
         poller.look().await?;
         Ok(poller)
     }
@@ -55,7 +59,9 @@ impl Poller {
             Some(conn) => conn,
             empty => empty.insert(self.connector.connect(Role::Reader).await?),
         };
-        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(conn).await?;
+        let version = sqlx::query_scalar("PRAGMA data_version")
+            .fetch_one(conn)
+            .await?;
         Ok(std::mem::replace(&mut self.seen, version) != version)
     }
 

@@ -1,4 +1,5 @@
 //! The store through its public interface, on real files.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod cancel;
 mod close;
