@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use highwater::{GroupId, Status, TopicProgress};
+use highwater::{GroupId, InboxId, Status, TopicProgress};
 use serde_json::{Value, json};
 
 use super::ledger::Sums;
@@ -15,6 +15,7 @@ pub(super) struct Table<'a> {
     pub(super) client: &'static str,
     pub(super) status: &'a Status,
     pub(super) places: &'a BTreeMap<Place, GroupId>,
+    pub(super) inboxes: &'a BTreeMap<InboxId, &'static str>,
 }
 
 impl Table<'_> {
@@ -25,7 +26,15 @@ impl Table<'_> {
                 .find(|(_, place)| **place == group)
                 .map(|(place, _)| place.name())
         });
-        place.unwrap_or(topic.topic.kind().name()).to_owned()
+        let inbox = topic
+            .topic
+            .inbox_id()
+            .and_then(|inbox| self.inboxes.get(&inbox));
+        match (place, inbox) {
+            (Some(place), _) => place.to_owned(),
+            (None, Some(inbox)) => format!("{} {inbox}", topic.topic.kind().name()),
+            (None, None) => topic.topic.kind().name().to_owned(),
+        }
     }
 
     fn delivered(&self, topic: &TopicProgress) -> Option<u64> {
@@ -56,7 +65,7 @@ impl Table<'_> {
         let or_dash = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| n.to_string());
         let line = |topic: &TopicProgress| {
             format!(
-                "{:8} {:12} {:>8} {:>8} {:>8} {:>8} {:>8}",
+                "{:8} {:14} {:>8} {:>8} {:>8} {:>8} {:>8}",
                 self.client,
                 self.name(topic),
                 topic.received,
@@ -75,7 +84,7 @@ impl Table<'_> {
 
 pub(super) fn header() -> String {
     format!(
-        "{:8} {:12} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "{:8} {:14} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "client", "topic", "F", "P", "D", "held", "pending"
     )
 }

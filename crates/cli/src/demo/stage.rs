@@ -316,6 +316,11 @@ impl Stage {
     pub(super) async fn judge(&mut self) -> Result<Ended, Failure> {
         let mut lines = vec![report::header()];
         let mut violations = 0;
+        let inboxes: BTreeMap<_, _> = self
+            .participants
+            .iter()
+            .map(|participant| (participant.client.inbox_id(), participant.name()))
+            .collect();
         for participant in &mut self.participants {
             participant.stop_reading().await?;
             participant.client.sync_within(PATIENCE).await?;
@@ -324,6 +329,7 @@ impl Stage {
                 client: participant.name(),
                 status: &status,
                 places: &self.places,
+                inboxes: &inboxes,
             };
             for event in table.events() {
                 self.progress.event(&event, String::new)?;
