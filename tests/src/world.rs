@@ -64,9 +64,6 @@ impl World {
 
     /// The same, but nothing above `through`.
     pub fn prefix_through(&self, topic: Topic, after: Cursor, through: Cursor) -> OrderedPrefix {
-        let id = |stored: &ServerEnvelope| {
-            stored.meta.as_ref().and_then(|meta| meta.cursor.as_ref()).map_or(0, |at| at.sequence_id)
-        };
         let envelopes = self
             .topics
             .get(&topic)
@@ -78,10 +75,21 @@ impl World {
         PrefixCursor::new(topic, after).extend(envelopes).expect("a well-formed prefix")
     }
 
+    /// An envelope as it is sent to a subscriber.
+    pub fn stored(&self, topic: Topic, at: SequenceId) -> Option<ServerEnvelope> {
+        let envelopes = self.topics.get(&topic)?;
+        let index = envelopes.binary_search_by_key(&at.get(), id).ok()?;
+        envelopes.get(index).cloned()
+    }
+
     /// The newest envelope of a topic.
     pub fn newest(&self, topic: Topic) -> Option<&ClientEnvelope> {
         self.topics.get(&topic)?.last()?.envelope.as_ref()
     }
+}
+
+fn id(stored: &ServerEnvelope) -> u64 {
+    stored.meta.as_ref().and_then(|meta| meta.cursor.as_ref()).map_or(0, |at| at.sequence_id)
 }
 
 fn topic_of(envelope: &ClientEnvelope) -> Topic {
