@@ -1,6 +1,7 @@
 //! The demonstration: three clients talk while their links are cut and they are killed and reopened; then what each of
 //! them really got is held against what was sent.
 
+mod backend;
 mod ledger;
 mod participant;
 mod plan;

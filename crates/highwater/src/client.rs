@@ -197,9 +197,7 @@ impl Client {
     pub async fn sync_within(&self, within: Duration) -> Result<SyncReport, Error> {
         let deadline = Instant::now() + within;
         let engine = self.engine().await?;
-        let mut request = SyncRequest::default();
-        request.within = within;
-        let synced = engine.sync(request).await?;
+        let synced = engine.sync(SyncRequest { within }).await?;
         let unsettled = self.settle(&engine, deadline).await?;
         Ok(SyncReport {
             topics: synced.topics,

@@ -6,6 +6,7 @@ use highwater_delivery::ConversationState;
 use highwater_processing::ProcessedPosition;
 use highwater_receipt::ReceivedPosition;
 use highwater_wire::{Cursor, Topic, TopicKind};
+use tokio::sync::watch;
 
 use crate::engine::Shared;
 use crate::interests::{Registration, desired};
@@ -88,6 +89,17 @@ impl CatchUp {
                 && topic.processing == ProcessingState::Complete
         })
     }
+}
+
+/// Resolves when a receiver gets through: then a publish will too.
+pub(crate) async fn connected(state: &mut watch::Receiver<ConnectionState>) {
+    while state.changed().await.is_ok() {
+        if *state.borrow_and_update() == ConnectionState::Connected {
+            return;
+        }
+    }
+    // The engine is about to end.
+    std::future::pending::<()>().await;
 }
 
 /// The snapshot for one scope.

@@ -10,13 +10,13 @@ use highwater_outbox::{Attempt, Inputs, Next, OwedWelcome, Prepare};
 use highwater_transport::{PublishReceipt, TransportError};
 use highwater_wire::limits::{MAX_ENVELOPE_BYTES, MAX_PUBLISH_TOPICS};
 use highwater_wire::{Cursor, GroupId, Topic};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::catch_up::connected;
 use crate::engine::Shared;
 use crate::fetch::fetch;
 use crate::resolver::{inbox_head, resolve};
-use crate::{Backoff, ConnectionState, SyncError};
+use crate::{Backoff, SyncError};
 
 /// How many bytes of envelopes go into one request; well under the backend's ceiling, framing included.
 const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
@@ -71,23 +71,12 @@ pub(crate) async fn run(shared: Shared) {
                 tokio::select! {
                     _ = shared.cancel.cancelled() => break,
                     _ = shared.kick.notified() => {}
-                    _ = reconnected(&mut connection) => {}
+                    _ = connected(&mut connection) => {}
                     _ = tokio::time::sleep_until(at) => {}
                 }
             }
         }
     }
-}
-
-/// Resolves when a receiver gets through: then a publish will too.
-async fn reconnected(connection: &mut watch::Receiver<ConnectionState>) {
-    while connection.changed().await.is_ok() {
-        if *connection.borrow_and_update() == ConnectionState::Connected {
-            return;
-        }
-    }
-    // The engine is about to end.
-    std::future::pending::<()>().await;
 }
 
 async fn debounced(wakes: &mut tokio::sync::watch::Receiver<u64>) {

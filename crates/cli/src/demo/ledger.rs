@@ -54,6 +54,32 @@ pub(super) struct Sums {
     pub(super) repeated: usize,
 }
 
+/// What can be wrong about a copy of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    Lost,
+    Duplicated,
+    Reordered,
+}
+
+impl Wrong {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Duplicated => "duplicated",
+            Self::Reordered => "reordered",
+        }
+    }
+}
+
+/// Something that should not have happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) what: Wrong,
+    pub(super) who: Who,
+    pub(super) id: MessageId,
+}
+
 impl Ledger {
     /// Whether everything owed was handed out.
     pub(super) fn is_complete(&self) -> bool {
@@ -66,10 +92,16 @@ impl Ledger {
     }
 
     pub(super) fn sums(&self) -> Sums {
+        self.judge().0
+    }
+
+    /// The sums, and what is behind those that should be zero.
+    pub(super) fn judge(&self) -> (Sums, Vec<Finding>) {
         let mut sums = Sums {
             sent: self.sent.len(),
             ..Sums::default()
         };
+        let mut findings = Vec::new();
         let everybody: BTreeSet<Who> = self
             .sent
             .iter()
@@ -77,12 +109,20 @@ impl Ledger {
             .collect();
         for who in everybody {
             let handed = self.handed.get(&who).map_or(&[][..], Vec::as_slice);
-            self.judge(who, handed, &mut sums);
+            self.judge_one(who, handed, &mut sums, &mut findings);
         }
-        sums
+        for Finding { what, .. } in &findings {
+            *match what {
+                Wrong::Lost => &mut sums.lost,
+                Wrong::Duplicated => &mut sums.duplicated,
+                Wrong::Reordered => &mut sums.reordered,
+            } += 1;
+        }
+        (sums, findings)
     }
 
-    fn judge(&self, who: Who, handed: &[Handed], sums: &mut Sums) {
+    fn judge_one(&self, who: Who, handed: &[Handed], sums: &mut Sums, findings: &mut Vec<Finding>) {
+        let mut find = |what, id| findings.push(Finding { what, who, id });
         let owed: BTreeMap<MessageId, (usize, &Sent)> = self
             .sent
             .iter()
@@ -105,19 +145,23 @@ impl Ledger {
                         may_repeat.swap_remove(index);
                         sums.repeated += 1;
                     }
-                    None => sums.duplicated += 1,
+                    None => find(Wrong::Duplicated, item.id),
                 }
                 continue;
             }
             match owed.get(&item.id) {
                 Some((index, sent)) if sent.group == item.group => {
                     sums.delivered += usize::from(sent.by != who);
-                    sums.reordered += usize::from(!order.follows(item, sent.by, *index));
+                    if !order.follows(item, sent.by, *index) {
+                        find(Wrong::Reordered, item.id);
+                    }
                 }
-                _ => sums.duplicated += 1,
+                _ => find(Wrong::Duplicated, item.id),
             }
         }
-        sums.lost += owed.keys().filter(|id| !seen.contains(*id)).count();
+        owed.keys()
+            .filter(|id| !seen.contains(*id))
+            .for_each(|id| find(Wrong::Lost, *id));
     }
 }
 

@@ -1,19 +1,15 @@
 //! The stage: a backend, three clients with a link each, and the course that is played on it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use highwater::{ConversationState, GroupId, Outcome, Status};
-use highwater_backend::{DatabaseConfig, Server, ServerConfig};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::ledger::Sent;
+use super::backend::{Backend, folder};
+use super::ledger::{Finding, Sent};
 use super::participant::{Participant, SharedLedger, with};
 use super::plan::{ALICE, BOB, CAROL, NAMES, Place, Step, Who, course};
 use super::progress::{Counts, Progress};
@@ -42,23 +38,12 @@ pub(super) struct Stage {
     _temporary: Option<TempDir>,
 }
 
-struct Backend {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), highwater_backend::ServeError>>,
-}
-
 impl Stage {
     /// Starts the backend, registers the clients and creates the conversations.
     pub(super) async fn set(args: &DemoArgs, output: &Output) -> Result<Self, Failure> {
         let (dir, temporary) = folder(args.keep.as_deref())?;
-        let config = ServerConfig::new(DatabaseConfig::Sqlite(dir.join("backend.db")));
-        let server = Server::bind(config).await?;
-        let address = server.local_addr();
-        let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(server.serve(async move {
-            // Dropping the sender stops it as well.
-            let _ = stopped.await;
-        }));
+        let backend = Backend::start(&dir.join("backend.db")).await?;
+        let address = backend.address;
         let mut stage = Self {
             participants: Vec::new(),
             places: BTreeMap::new(),
@@ -66,7 +51,7 @@ impl Stage {
             ledger: SharedLedger::default(),
             counts: Counts::default(),
             progress: Progress::new(output),
-            backend: Some(Backend { stop, task }),
+            backend: Some(backend),
             _temporary: temporary,
         };
         stage.progress.event(
@@ -210,6 +195,7 @@ impl Stage {
             .entry(Place::Lookout)
             .or_default()
             .insert(CAROL);
+        self.until_applied(Place::Lookout).await?;
         self.progress.event(
             &json!({"event": "added", "client": NAMES[CAROL]}),
             String::new,
@@ -230,6 +216,7 @@ impl Stage {
             .entry(Place::Lookout)
             .or_default()
             .remove(&CAROL);
+        self.until_applied(Place::Lookout).await?;
         self.progress.event(
             &json!({"event": "removed", "client": NAMES[CAROL]}),
             String::new,
@@ -268,6 +255,21 @@ impl Stage {
             Ok(found
                 .iter()
                 .any(|one| one.id() == group && one.state() == ConversationState::Active))
+        })
+        .await
+    }
+
+    /// Every member has applied the last change. Whoever hasn't would still write for the members before it.
+    async fn until_applied(&self, place: Place) -> Result<(), Failure> {
+        let group = self.places[&place];
+        self.until("a change to reach every member", async || {
+            let mut epochs = BTreeSet::new();
+            for who in &self.members[&place] {
+                let status = self.participants[*who].client.status().await?;
+                let found = status.groups.iter().find(|one| one.group_id == group);
+                epochs.insert(found.and_then(|one| one.epoch));
+            }
+            Ok(epochs.len() == 1)
         })
         .await
     }
@@ -349,7 +351,15 @@ impl Stage {
                 String::new,
             )?;
         }
-        let sums = with(&self.ledger, |ledger| ledger.sums());
+        let (sums, findings) = with(&self.ledger, |ledger| ledger.judge());
+        for Finding { what, who, id } in findings {
+            let (what, name) = (what.name(), NAMES[who]);
+            lines.push(format!("{what}: message {id}, by {name}"));
+            self.progress.event(
+                &json!({"event": what, "client": name, "message_id": id.to_string()}),
+                String::new,
+            )?;
+        }
         let clean = violations == 0;
         lines.push(report::line(&sums, &self.counts, clean));
         self.progress
@@ -365,14 +375,8 @@ impl Stage {
         for participant in &mut self.participants {
             participant.leave().await;
         }
-        let Some(backend) = self.backend.take() else {
-            return;
-        };
-        let _ = backend.stop.send(());
-        match backend.task.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the backend failed"),
-            Err(error) => tracing::warn!(%error, "the backend ended abnormally"),
+        if let Some(backend) = self.backend.take() {
+            backend.stop().await;
         }
     }
 }
@@ -382,24 +386,4 @@ fn require_confirmed(what: &str, outcome: &Outcome) -> Result<(), Failure> {
         Outcome::Confirmed { .. } => Ok(()),
         other => Err(Failure::new(format!("{what} ended as {other:?}"))),
     }
-}
-
-/// The folder to play in: the one to keep, which must be new or empty, or a temporary one.
-fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Failure> {
-    let Some(keep) = keep else {
-        let temporary = tempfile::Builder::new()
-            .prefix("highwater-demo-")
-            .tempdir()?;
-        return Ok((temporary.path().to_owned(), Some(temporary)));
-    };
-    fs::create_dir_all(keep)
-        .map_err(|error| Failure::new(format!("can't make {}: {error}", keep.display())))?;
-    if fs::read_dir(keep)?.next().is_some() {
-        return Err(Failure::new(format!(
-            "{} is not empty: name a new folder to keep the homes in",
-            keep.display()
-        )));
-    }
-    // Child processes are given it too.
-    Ok((fs::canonicalize(keep)?, None))
 }

@@ -86,7 +86,7 @@ async fn a_read_that_is_cancelled_at_any_moment_loses_and_repeats_nothing() {
         patience += 1;
         if let Ok(item) = tokio::time::timeout(moment, stream.next()).await {
             got.extend(text(&item.unwrap().unwrap()));
-        } else if patience % 40 == 0 {
+        } else if patience.is_multiple_of(40) {
             got.push(next_text(&mut stream).await);
         }
     }
