@@ -153,12 +153,13 @@ impl Run<'_> {
             if Instant::now() >= next_fetch {
                 next_fetch = self.fetch(&mut backoff).await?;
             }
-            let discovered = self.enroll_discovered().await?;
-            if discovered {
+            // In this order: a Welcome that completes in between is one whose group is enrolled then. The other way
+            // round a run could end without the group that its last Welcome opened (STR-041).
+            let unfinished = self.unfinished().await?;
+            if self.enroll_discovered().await? {
                 next_fetch = Instant::now();
                 continue;
             }
-            let unfinished = self.unfinished().await?;
             if unfinished.is_empty() {
                 return Ok(Synced { topics: self.targets.len(), discovered: self.discovered });
             }

@@ -1,7 +1,9 @@
 //! What was sent, what was handed to whom, and what that comes to.
 //!
 //! A message is owed to each inbox that was a member of its conversation when it was sent, the sender included: changes
-//! of membership happen only while nothing is on its way in that conversation, so "when it was sent" has one meaning.
+//! of membership happen only while nothing is on its way, and nobody speaks again before every member has applied them,
+//! so "when it was sent" has one meaning. Without the second half a member that hasn't heard of a newcomer yet would
+//! still encrypt for the group as it was, which the newcomer rightly can't read.
 //! The sender's own copy must arrive in order like any other, but isn't counted in `delivered`.
 
 use std::collections::{BTreeMap, BTreeSet};
