@@ -38,7 +38,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
         let error = anyhow::Error::from(error);
         match error.downcast_ref::<highwater::Error>() {
             Some(known) => Self::new(hinted(known)),
-            None => Self::new(format!("{error:#}")),
+            None => Self::new(error.to_string()),
         }
     }
 }

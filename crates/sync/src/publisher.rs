@@ -3,6 +3,7 @@
 //! Everything it sends was durable before, as exact bytes, and is sent again until its outcome is known (STR-111).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use highwater_mls::{Need, Proof, Resolution};
@@ -185,8 +186,8 @@ async fn drain(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
             Next::Publish => publish(shared, group).await?,
             Next::Prepare { inboxes } => {
                 for inbox in inboxes {
-                    if !inputs.identity.contains_key(&inbox) {
-                        inputs.identity.insert(inbox, inbox_head(shared, inbox).await?);
+                    if let Entry::Vacant(unknown) = inputs.identity.entry(inbox) {
+                        unknown.insert(inbox_head(shared, inbox).await?);
                     }
                 }
                 prepare(shared, group, &mut inputs).await?;
