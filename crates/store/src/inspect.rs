@@ -74,9 +74,14 @@ async fn look(connector: &Connector, known: &[Migrations]) -> Result<(), OpenErr
     } else {
         Role::Reader
     };
-    let mut conn = connector.connect(role).await?;
-    let checked = check(&mut conn, known).await;
-    close(conn).await;
+    let checked = match connector.connect(role).await {
+        Ok(mut conn) => {
+            let checked = check(&mut conn, known).await;
+            close(conn).await;
+            checked
+        }
+        Err(error) => Err(error.into()),
+    };
     match checked {
         // The journal of a process that died while it created the file: the writer's connection rolls it back.
         Err(OpenError::ReadOnly) if !at_rest => Ok(()),
