@@ -13,7 +13,7 @@ use crate::policy::{check_floor, check_rules};
 use crate::provider::InstallationSigner;
 use crate::recipient::{recipient, validated};
 use crate::{
-    Components, InputFailure, MembershipEntry, MlsError, Recipient, Trial, dictionary, installation,
+    Components, InputFailure, MembershipEntry, MlsError, Recipient, Trial, dictionary,
 };
 
 /// A change of a group, to be committed.
@@ -75,7 +75,7 @@ impl Trial {
         if self.stored_proposals() > 0 {
             return Err(MlsError::ProposalsPending);
         }
-        let signing = installation::loaded_signing_key(&self.provider.overlay)?;
+        let signing = self.signing_key()?.clone();
         let signer = InstallationSigner(&signing);
         self.journal.other_use();
         let message = self
@@ -181,7 +181,7 @@ impl Trial {
             .collect::<Result<Vec<_>, _>>()?;
         let updates: Vec<AppDataUpdateProposal> = plan.updates.into_iter().map(proposal).collect();
         let updated = dictionary::apply(self.dictionary()?, &updates).map_err(MlsError::library)?;
-        let signing = installation::loaded_signing_key(&self.provider.overlay)?;
+        let signing = self.signing_key()?.clone();
         let proposals = updates
             .into_iter()
             .map(|update| Proposal::AppDataUpdate(Box::new(update)));

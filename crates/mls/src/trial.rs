@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
+use ed25519_dalek::SigningKey;
 use highwater_store::WriteTx;
 use highwater_wire::{GroupId, SequenceId};
 use openmls::extensions::AppDataDictionary;
@@ -30,6 +31,10 @@ pub struct Trial {
     join_epoch: u64,
     /// Decoded at most once for a group state.
     components: OnceLock<Arc<Components>>,
+    /// Derived at most once: it costs as much as a signature.
+    signing: OnceLock<SigningKey>,
+    /// What is on record, unless the group is new.
+    recorded: Option<status::GroupState>,
     pub(crate) journal: Journal,
 }
 
@@ -109,7 +114,9 @@ impl Trial {
             .overlay
             .read(Label::JoinEpoch, Vec::new())?
             .ok_or(MlsError::Damaged("join epoch"))?;
-        Ok(Some(Self::of(id, provider, group, join_epoch)))
+        let mut trial = Self::of(id, provider, group, join_epoch);
+        trial.recorded = Some(trial.state());
+        Ok(Some(trial))
     }
 
     /// Creates a group that holds only this installation, with its components in place from the first epoch on.
@@ -156,6 +163,8 @@ impl Trial {
             group,
             join_epoch,
             components: OnceLock::new(),
+            signing: OnceLock::new(),
+            recorded: None,
             journal,
         }
     }
@@ -165,7 +174,21 @@ impl Trial {
         self.provider.overlay.settle();
         self.write_secrets()?;
         rows::store(tx, &self.provider.overlay).await?;
-        status::put(tx, self.id, &self.state()).await
+        let state = self.state();
+        if self.recorded != Some(state) {
+            status::put(tx, self.id, &state).await?;
+            self.recorded = Some(state);
+        }
+        Ok(())
+    }
+
+    /// The installation's key.
+    pub(crate) fn signing_key(&self) -> Result<&SigningKey, MlsError> {
+        if let Some(signing) = self.signing.get() {
+            return Ok(signing);
+        }
+        let signing = installation::loaded_signing_key(&self.provider.overlay)?;
+        Ok(self.signing.get_or_init(|| signing))
     }
 
     fn state(&self) -> status::GroupState {

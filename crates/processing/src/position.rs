@@ -63,15 +63,16 @@ pub async fn positions(
         .collect()
 }
 
-/// Moves P forward over a handled prefix. A position that is already there or beyond stays.
+/// Moves P forward over a handled prefix, which ends a hold in it. A position that is already there or beyond stays.
 pub(crate) async fn advance(
     tx: &mut WriteTx,
     topic: Topic,
     through: SequenceId,
 ) -> Result<(), ProcessingError> {
     sqlx::query(
-        "INSERT INTO processing_positions (topic, processed) VALUES (?, ?) \
-         ON CONFLICT (topic) DO UPDATE SET processed = excluded.processed WHERE excluded.processed > processed",
+        "INSERT INTO processing_positions (topic, processed) VALUES (?1, ?2) \
+         ON CONFLICT (topic) DO UPDATE SET processed = excluded.processed WHERE excluded.processed > processed; \
+         DELETE FROM processing_holds WHERE topic = ?1 AND sequence_id <= ?2",
     )
     .bind(topic.to_bytes())
     .bind(through.as_i64())
