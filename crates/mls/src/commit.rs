@@ -12,9 +12,7 @@ use openmls_traits::OpenMlsProvider as _;
 use crate::policy::{check_floor, check_rules};
 use crate::provider::InstallationSigner;
 use crate::recipient::{recipient, validated};
-use crate::{
-    Components, InputFailure, MembershipEntry, MlsError, Recipient, Trial, dictionary,
-};
+use crate::{Components, InputFailure, MembershipEntry, MlsError, Recipient, Trial, dictionary};
 
 /// A change of a group, to be committed.
 #[derive(Clone, Debug, PartialEq, Eq)]

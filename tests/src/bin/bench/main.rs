@@ -12,8 +12,8 @@
 mod durable;
 mod measure;
 mod openmls_floor;
-mod sqlcipher_floor;
 mod spread;
+mod sqlcipher_floor;
 mod traffic;
 
 use anyhow::Result;

@@ -53,7 +53,7 @@ impl Receiver {
             .wire_format_policy(PURE_CIPHERTEXT_WIRE_FORMAT_POLICY)
             .max_past_epochs(RETAINED_EPOCHS)
             .use_ratchet_tree_extension(true)
-            .sender_ratchet_configuration(window.clone())
+            .sender_ratchet_configuration(window)
             .build();
         let join = MlsGroupJoinConfig::builder()
             .wire_format_policy(PURE_CIPHERTEXT_WIRE_FORMAT_POLICY)

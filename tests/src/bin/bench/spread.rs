@@ -52,6 +52,8 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
     let backlog = take_turns(&bob, &mut streams, messages, messages).await?;
     let trickle = take_turns(&bob, &mut streams, messages, FEW).await?;
     bob.audit().await;
+    alice.store.close().await;
+    bob.store.close().await;
     Ok(Round::from([(BACKLOG, backlog), (TRICKLE, trickle)]))
 }
 
@@ -62,7 +64,10 @@ async fn take_turns(
     messages: usize,
     portion: usize,
 ) -> Result<Pair> {
-    let mut times = Pair { messages: messages * streams.len(), ..Pair::default() };
+    let mut times = Pair {
+        messages: messages * streams.len(),
+        ..Pair::default()
+    };
     let mut left = messages;
     while left > 0 {
         let count = portion.min(left);
@@ -75,11 +80,18 @@ async fn take_turns(
         }
         let mut pending: Vec<_> = streams.iter().map(|_| count).collect();
         while pending.iter().any(|count| *count > 0) {
-            for (stream, left) in streams.iter_mut().zip(&mut pending).filter(|(_, left)| **left > 0) {
+            for (stream, left) in streams
+                .iter_mut()
+                .zip(&mut pending)
+                .filter(|(_, left)| **left > 0)
+            {
                 let lap = Lap::start();
                 let applied = traffic::attempt(peer, stream.topic).await?;
                 lap.add_to(&mut times.ours);
-                ensure!((1..=*left).contains(&applied), "{applied} of {left} messages were applied");
+                ensure!(
+                    (1..=*left).contains(&applied),
+                    "{applied} of {left} messages were applied"
+                );
                 *left -= applied;
                 let lap = Lap::start();
                 stream.raw.decrypt(applied)?;

@@ -10,18 +10,20 @@ use sqlx::QueryBuilder;
 
 const TABLES: Migrations = Migrations {
     owner: "bench",
-    steps: &["CREATE TABLE bench_rows (topic BLOB NOT NULL, sequence_id INTEGER NOT NULL, \
+    steps: &[
+        "CREATE TABLE bench_rows (topic BLOB NOT NULL, sequence_id INTEGER NOT NULL, \
              kind INTEGER NOT NULL, server_ns INTEGER NOT NULL, expiry_ns INTEGER NOT NULL, \
              hash BLOB NOT NULL, is_commit_or_proposal INTEGER NOT NULL, \
              stored_bytes INTEGER NOT NULL, payload BLOB NOT NULL, \
              PRIMARY KEY (topic, sequence_id)) STRICT; \
          CREATE TABLE bench_position (id INTEGER PRIMARY KEY, at INTEGER NOT NULL) STRICT; \
-         INSERT INTO bench_position VALUES (1, 0);"],
+         INSERT INTO bench_position VALUES (1, 0);",
+    ],
 };
 
 /// A database of its own, opened as every other is.
 pub(crate) struct Floor {
-    store: Store,
+    pub(crate) store: Store,
     _folder: tempfile::TempDir,
 }
 

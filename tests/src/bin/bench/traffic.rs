@@ -8,7 +8,7 @@ use highwater_wire::proto::backend::{
     ClientEnvelope, GroupMessage, ServerEnvelope, client_envelope,
 };
 use highwater_wire::proto::contents::{PlaintextEnvelope, plaintext_envelope};
-use highwater_wire::{Cursor, GroupId, PrefixCursor, Topic};
+use highwater_wire::{GroupId, PrefixCursor, Topic};
 use prost::Message as _;
 
 /// The size of a message's content.
@@ -74,7 +74,7 @@ pub(crate) async fn reader(peer: &Peer, topic: Topic) -> Result<PrefixCursor> {
             Box::pin(async move { highwater_receipt::received(tx, topic).await })
         })
         .await?;
-    Ok(PrefixCursor::new(topic, Cursor::from(received.cursor())))
+    Ok(PrefixCursor::new(topic, received.cursor()))
 }
 
 /// Validates what came and admits it: from the backend's envelopes to committed pending rows.
