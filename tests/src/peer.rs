@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use highwater_delivery::{
-    ConversationKind, HistoryQuery, Order, Scope, Selection, StoredMessage,
-};
+use highwater_delivery::{ConversationKind, HistoryQuery, Order, Scope, Selection, StoredMessage};
 use highwater_identity::sign::{self, LocalWallet};
 use highwater_join::JoinReport;
 use highwater_mls::{Need, Proof, Resolution, Resolutions};
@@ -60,9 +58,10 @@ impl Peer {
         let text = unsigned.text().to_owned();
         let update = unsigned.finish(wallet.sign_erc191(&text), installation.sign(&text));
         let inbox: InboxId = update.inbox_id.parse().expect("an inbox id");
-        let envelope =
-            ClientEnvelope { payload: Some(client_envelope::Payload::IdentityUpdate(update)) }
-                .encode_to_vec();
+        let envelope = ClientEnvelope {
+            payload: Some(client_envelope::Payload::IdentityUpdate(update)),
+        }
+        .encode_to_vec();
         world.publish(&envelope);
         write(&store, move |tx| {
             Box::pin(async move {
@@ -116,7 +115,8 @@ impl Peer {
     where
         F: for<'t> FnOnce(
                 &'t mut highwater_store::WriteTx,
-            ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 't>>
+            )
+                -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 't>>
             + Send
             + 'static,
         T: Send + 'static,
@@ -131,7 +131,11 @@ impl Peer {
         let (group, _) = self
             .write(move |tx| {
                 Box::pin(async move {
-                    let request = CreateGroup { kind: ConversationKind::Group, name: None, members };
+                    let request = CreateGroup {
+                        kind: ConversationKind::Group,
+                        name: None,
+                        members,
+                    };
                     highwater_outbox::create_group(tx, request).await
                 })
             })
@@ -143,7 +147,12 @@ impl Peer {
     }
 
     /// Queues a change and publishes it; the echo is left to the test.
-    pub async fn change(&self, world: &mut World, group: GroupId, change: ChangeRequest) -> IntentId {
+    pub async fn change(
+        &self,
+        world: &mut World,
+        group: GroupId,
+        change: ChangeRequest,
+    ) -> IntentId {
         let intent = self
             .write(move |tx| {
                 Box::pin(async move { highwater_outbox::queue_change(tx, group, change).await })
@@ -163,7 +172,12 @@ impl Peer {
     }
 
     /// Queues a text message and publishes it; the echo is left to the test.
-    pub async fn send(&self, world: &mut World, group: GroupId, text: &str) -> (IntentId, MessageId) {
+    pub async fn send(
+        &self,
+        world: &mut World,
+        group: GroupId,
+        text: &str,
+    ) -> (IntentId, MessageId) {
         let queued = self.queue(group, text).await;
         self.drain(world, group).await;
         queued
@@ -174,7 +188,9 @@ impl Peer {
         let mut inputs = Inputs::default();
         loop {
             let next = self.read_next(group).await;
-            let Next::Prepare { inboxes } = next else { break };
+            let Next::Prepare { inboxes } = next else {
+                break;
+            };
             for inbox in inboxes {
                 self.receive(world, Topic::identity(inbox)).await;
                 self.process(Topic::identity(inbox)).await;
@@ -204,7 +220,9 @@ impl Peer {
                             _ => None,
                         }
                     };
-                    inputs.key_packages.extend(installations.iter().map(|key| (*key, package(key))));
+                    inputs
+                        .key_packages
+                        .extend(installations.iter().map(|key| (*key, package(key))));
                 }
             }
         }
@@ -259,7 +277,8 @@ impl Peer {
 
     /// Admits everything that a query after F would return.
     pub async fn receive(&self, world: &World, topic: Topic) {
-        self.receive_through(world, topic, Cursor::from(SequenceId::MAX)).await;
+        self.receive_through(world, topic, Cursor::from(SequenceId::MAX))
+            .await;
     }
 
     /// The same, but nothing above `through`.
@@ -332,7 +351,9 @@ impl Peer {
                 self.receive(world, Topic::identity(inbox)).await;
                 self.process(Topic::identity(inbox)).await;
                 helped |= read(&self.store, move |tx| {
-                    Box::pin(async move { highwater_processing::snapshot(tx, inbox, sequence_id).await })
+                    Box::pin(
+                        async move { highwater_processing::snapshot(tx, inbox, sequence_id).await },
+                    )
                 })
                 .await
                 .is_some();
@@ -364,14 +385,17 @@ impl Peer {
                 highwater_join::attempt(&self.store, topic, sequence_id, resolutions.clone())
                     .await
                     .expect("a join attempt");
-            let JoinReport::Held { needs, .. } = &report else { return report };
+            let JoinReport::Held { needs, .. } = &report else {
+                return report;
+            };
             let mut helped = self.supply(world, needs).await;
             for need in needs {
                 if let Need::Prefix { topic, through } = *need
                     && resolutions.get(need).is_none()
                 {
                     let group = topic.group_id().expect("a group topic");
-                    self.receive_through(world, topic, Cursor::from(through)).await;
+                    self.receive_through(world, topic, Cursor::from(through))
+                        .await;
                     self.catch_up_received(world, group).await;
                     resolutions.insert(need.clone(), Resolution::Ready(Proof::Done));
                     helped = true;
@@ -386,7 +410,9 @@ impl Peer {
     async fn catch_up_received(&self, world: &World, group: GroupId) {
         loop {
             let report = self.process(Topic::group(group)).await;
-            let Some(Stop::Held(hold)) = report.stop else { return };
+            let Some(Stop::Held(hold)) = report.stop else {
+                return;
+            };
             if !self.supply(world, &hold.needs).await {
                 return;
             }
@@ -419,7 +445,10 @@ impl Peer {
     pub async fn messages(&self, group: GroupId) -> Vec<StoredMessage> {
         let database = self.store.database_id();
         let mut query = HistoryQuery {
-            selection: Selection { scope: Scope::Groups(BTreeSet::from([group])), ..Selection::all() },
+            selection: Selection {
+                scope: Scope::Groups(BTreeSet::from([group])),
+                ..Selection::all()
+            },
             order: Order::OldestFirst,
             ..HistoryQuery::default()
         };
@@ -442,7 +471,9 @@ impl Peer {
     pub async fn agreement(&self, group: GroupId) -> (u64, Vec<u8>) {
         self.write(move |tx| {
             Box::pin(async move {
-                let trial = highwater_mls::Trial::load(tx, group).await?.expect("a group");
+                let trial = highwater_mls::Trial::load(tx, group)
+                    .await?
+                    .expect("a group");
                 Ok::<_, highwater_mls::MlsError>((trial.epoch(), trial.epoch_authenticator()))
             })
         })
@@ -458,11 +489,31 @@ impl Peer {
         let audits = read(&self.store, move |tx| {
             Box::pin(async move {
                 let mut violations = highwater_receipt::audit(tx).await?.violations;
-                violations.extend(highwater_delivery::audit(tx).await.expect("an audit").violations);
+                violations.extend(
+                    highwater_delivery::audit(tx)
+                        .await
+                        .expect("an audit")
+                        .violations,
+                );
                 violations.extend(highwater_mls::audit(tx).await.expect("an audit").violations);
-                violations.extend(highwater_outbox::audit(tx).await.expect("an audit").violations);
-                violations.extend(highwater_processing::audit(tx).await.expect("an audit").violations);
-                violations.extend(highwater_join::audit(tx, topic).await.expect("an audit").violations);
+                violations.extend(
+                    highwater_outbox::audit(tx)
+                        .await
+                        .expect("an audit")
+                        .violations,
+                );
+                violations.extend(
+                    highwater_processing::audit(tx)
+                        .await
+                        .expect("an audit")
+                        .violations,
+                );
+                violations.extend(
+                    highwater_join::audit(tx, topic)
+                        .await
+                        .expect("an audit")
+                        .violations,
+                );
                 Ok::<_, highwater_receipt::ReceiptError>(violations)
             })
         })

@@ -103,8 +103,8 @@ async fn seal_welcomes(
     let Some(welcome) = row.get::<Option<&[u8]>, _>(0) else {
         return Ok(Vec::new());
     };
-    let recipients: Vec<Recipient> = postcard::from_bytes(row.get(1))
-        .map_err(|_| OutboxError::Damaged("recipients"))?;
+    let recipients: Vec<Recipient> =
+        postcard::from_bytes(row.get(1)).map_err(|_| OutboxError::Damaged("recipients"))?;
     recipients
         .iter()
         .map(|recipient| Ok(highwater_mls::seal_welcome(welcome, anchor, recipient)?))
@@ -128,7 +128,15 @@ pub async fn echo_rejected(
     if let MatchedIntent::Message(id) = matched.asked {
         highwater_delivery::fail(tx, id, code).await?;
     }
-    rows::set_state(tx, matched.intent, IntentState::Rejected, None, Some(code), None).await
+    rows::set_state(
+        tx,
+        matched.intent,
+        IntentState::Rejected,
+        None,
+        Some(code),
+        None,
+    )
+    .await
 }
 
 /// Another member's commit was applied: a commit prepared in an earlier epoch can never apply any more, which proves
@@ -156,7 +164,15 @@ pub async fn membership_ended(tx: &mut WriteTx, group: GroupId) -> Result<(), Ou
         if let Asked::Message(id) = open.asked {
             highwater_delivery::fail(tx, id, "inactive_group").await?;
         }
-        rows::set_state(tx, open.id, IntentState::Inactive, None, Some("inactive_group"), None).await?;
+        rows::set_state(
+            tx,
+            open.id,
+            IntentState::Inactive,
+            None,
+            Some("inactive_group"),
+            None,
+        )
+        .await?;
     }
     Ok(())
 }

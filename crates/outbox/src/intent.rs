@@ -165,7 +165,9 @@ pub async fn queue_change(
 impl ChangeRequest {
     fn check(&self) -> Result<(), OutboxError> {
         let too_long = |what: &str, limit: usize| {
-            Err(OutboxError::Refused(format!("the {what} is longer than {limit} bytes")))
+            Err(OutboxError::Refused(format!(
+                "the {what} is longer than {limit} bytes"
+            )))
         };
         match self {
             Self::SetName(name) if name.len() > highwater_mls::MAX_NAME_BYTES => {
@@ -201,13 +203,19 @@ pub async fn outcome(tx: &mut impl Reads, intent: IntentId) -> Result<Outcome, O
         IntentState::Queued => Outcome::Queued,
         IntentState::Prepared => match rows::sequence_id(row.get::<Option<i64>, _>(4))? {
             None => Outcome::Queued,
-            replied => Outcome::PublishedUnconfirmed { sequence_id: replied },
+            replied => Outcome::PublishedUnconfirmed {
+                sequence_id: replied,
+            },
         },
         IntentState::Published => Outcome::PublishedUnconfirmed { sequence_id },
         IntentState::Confirmed => Outcome::Confirmed { sequence_id },
         IntentState::Inactive => Outcome::InactiveGroup,
-        IntentState::Refused => Outcome::Refused { detail: detail.unwrap_or_default() },
-        IntentState::Rejected => Outcome::Rejected { code: code.unwrap_or_default() },
+        IntentState::Refused => Outcome::Refused {
+            detail: detail.unwrap_or_default(),
+        },
+        IntentState::Rejected => Outcome::Rejected {
+            code: code.unwrap_or_default(),
+        },
     })
 }
 

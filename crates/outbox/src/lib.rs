@@ -36,8 +36,8 @@ use highwater_store::Migrations;
 pub use audit::audit;
 pub use create::{CreateGroup, create_group};
 pub use echo::{
-    MatchedAttempt, MatchedIntent, echo_applied, echo_rejected, echo_stale, epoch_advanced, matching,
-    membership_ended,
+    MatchedAttempt, MatchedIntent, echo_applied, echo_rejected, echo_stale, epoch_advanced,
+    matching, membership_ended,
 };
 pub use error::OutboxError;
 pub use intent::{

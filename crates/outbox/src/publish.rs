@@ -4,9 +4,9 @@ use highwater_store::{Reads, WriteTx};
 use highwater_wire::{GroupId, MessageHash, MessageId, PayloadIdentity, SequenceId};
 use sqlx::Row as _;
 
+use crate::OutboxError;
 use crate::intent::IntentId;
 use crate::rows::{self, IntentState};
-use crate::OutboxError;
 
 /// The local name of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +57,9 @@ pub async fn publishable(
             break;
         }
         let identity: &[u8] = row.get(2);
-        let identity = identity.try_into().map_err(|_| OutboxError::Damaged("payload identity"))?;
+        let identity = identity
+            .try_into()
+            .map_err(|_| OutboxError::Damaged("payload identity"))?;
         run.push(Attempt {
             id: AttemptId(row.get(0)),
             intent: IntentId(row.get(1)),
@@ -115,10 +117,20 @@ pub async fn refused(
     };
     let intent = IntentId(row.get(0));
     rows::retire_attempt(tx, intent).await?;
-    rows::set_state(tx, intent, IntentState::Refused, None, Some(code), Some(detail)).await?;
+    rows::set_state(
+        tx,
+        intent,
+        IntentState::Refused,
+        None,
+        Some(code),
+        Some(detail),
+    )
+    .await?;
     match row.get::<Option<&[u8]>, _>(1) {
         Some(message) => {
-            let message = message.try_into().map_err(|_| OutboxError::Damaged("message id"))?;
+            let message = message
+                .try_into()
+                .map_err(|_| OutboxError::Damaged("message id"))?;
             highwater_delivery::fail(tx, MessageId::from_bytes(message), detail).await?;
         }
         None => {

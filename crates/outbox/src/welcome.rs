@@ -3,9 +3,9 @@
 use highwater_store::{Reads, WriteTx};
 use sqlx::Row as _;
 
+use crate::OutboxError;
 use crate::intent::IntentId;
 use crate::rows::{self, IntentState};
-use crate::OutboxError;
 
 const OWED: i64 = 0;
 const ACCEPTED: i64 = 1;
@@ -23,12 +23,16 @@ pub struct OwedWelcome {
 }
 
 /// The owed Welcomes, oldest first.
-pub async fn owed_welcomes(tx: &mut impl Reads, limit: u32) -> Result<Vec<OwedWelcome>, OutboxError> {
-    let found =
-        sqlx::query("SELECT id, intent_id, envelope FROM outbox_welcomes WHERE state = 0 ORDER BY id LIMIT ?")
-            .bind(i64::from(limit))
-            .fetch_all(tx.conn())
-            .await?;
+pub async fn owed_welcomes(
+    tx: &mut impl Reads,
+    limit: u32,
+) -> Result<Vec<OwedWelcome>, OutboxError> {
+    let found = sqlx::query(
+        "SELECT id, intent_id, envelope FROM outbox_welcomes WHERE state = 0 ORDER BY id LIMIT ?",
+    )
+    .bind(i64::from(limit))
+    .fetch_all(tx.conn())
+    .await?;
     Ok(found
         .iter()
         .map(|row| OwedWelcome {
@@ -87,10 +91,11 @@ async fn settle(
         return Ok(());
     };
     let intent = IntentId(row.get(0));
-    let owed = sqlx::query("SELECT count(*) FROM outbox_welcomes WHERE intent_id = ? AND state = 0")
-        .bind(intent.0)
-        .fetch_one(tx.conn())
-        .await?;
+    let owed =
+        sqlx::query("SELECT count(*) FROM outbox_welcomes WHERE intent_id = ? AND state = 0")
+            .bind(intent.0)
+            .fetch_one(tx.conn())
+            .await?;
     if owed.get::<i64, _>(0) == 0 {
         rows::set_state(tx, intent, IntentState::Confirmed, None, None, None).await?;
     }

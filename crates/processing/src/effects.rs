@@ -21,7 +21,12 @@ pub(crate) struct Effects {
 
 impl Effects {
     pub(crate) fn new(group: GroupId) -> Self {
-        Self { group, messages: Vec::new(), rejected: Vec::new(), proposals: Vec::new() }
+        Self {
+            group,
+            messages: Vec::new(),
+            rejected: Vec::new(),
+            proposals: Vec::new(),
+        }
     }
 
     pub(crate) fn rejected(&mut self, sequence_id: SequenceId, reason: Reason) {
@@ -103,13 +108,14 @@ impl Effects {
         topic: Topic,
         epoch: u64,
     ) -> Result<usize, ProcessingError> {
-        let row = sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
-            .bind(topic.to_bytes())
-            .bind(epoch.cast_signed())
-            .fetch_one(tx.conn())
-            .await?;
-        let stored = usize::try_from(row.get::<i64, _>(0))
-            .map_err(|_| ProcessingError::Damaged("count"))?;
+        let row =
+            sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
+                .bind(topic.to_bytes())
+                .bind(epoch.cast_signed())
+                .fetch_one(tx.conn())
+                .await?;
+        let stored =
+            usize::try_from(row.get::<i64, _>(0)).map_err(|_| ProcessingError::Damaged("count"))?;
         Ok(stored + self.proposals.iter().filter(|(of, _)| *of == epoch).count())
     }
 
@@ -127,9 +133,8 @@ impl Effects {
         rejection::record(tx, topic, &self.rejected).await?;
         self.rejected.clear();
         if !self.proposals.is_empty() {
-            let mut insert = QueryBuilder::new(
-                "INSERT INTO processing_proposals (topic, epoch, sequence_id) ",
-            );
+            let mut insert =
+                QueryBuilder::new("INSERT INTO processing_proposals (topic, epoch, sequence_id) ");
             insert.push_values(&self.proposals, |mut row, (epoch, sequence_id)| {
                 row.push_bind(topic.to_bytes())
                     .push_bind(epoch.cast_signed())

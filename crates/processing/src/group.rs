@@ -26,8 +26,14 @@ pub(crate) async fn attempt(
     topic: Topic,
     resolutions: Resolutions,
 ) -> Result<Report, ProcessingError> {
-    let group = topic.group_id().ok_or(ProcessingError::NotProcessed(topic))?;
-    let inactive = Report { applied: 0, rejected: 0, stop: Stop::Inactive };
+    let group = topic
+        .group_id()
+        .ok_or(ProcessingError::NotProcessed(topic))?;
+    let inactive = Report {
+        applied: 0,
+        rejected: 0,
+        stop: Stop::Inactive,
+    };
     match highwater_delivery::conversation(tx, group).await? {
         Some(found) if found.state == ConversationState::Active => {}
         _ => return Ok(inactive),
@@ -36,15 +42,35 @@ pub(crate) async fn attempt(
         highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
     let Some(head) = pending.first() else {
         hold::clear(tx, topic).await?;
-        return Ok(Report { applied: 0, rejected: 0, stop: Stop::Drained });
+        return Ok(Report {
+            applied: 0,
+            rejected: 0,
+            stop: Stop::Drained,
+        });
     };
     let Some(trial) = Trial::load(tx, group).await? else {
         let cause = HoldCause::MissingState("the group's MLS state".into());
         hold::record(tx, topic, head.sequence_id, &cause).await?;
-        let held = Hold { sequence_id: head.sequence_id, cause, needs: Vec::new() };
-        return Ok(Report { applied: 0, rejected: 0, stop: Stop::Held(held) });
+        let held = Hold {
+            sequence_id: head.sequence_id,
+            cause,
+            needs: Vec::new(),
+        };
+        return Ok(Report {
+            applied: 0,
+            rejected: 0,
+            stop: Stop::Held(held),
+        });
     };
-    Run { topic, group, trial, effects: Effects::new(group), resolutions }.through(tx, &pending).await
+    Run {
+        topic,
+        group,
+        trial,
+        effects: Effects::new(group),
+        resolutions,
+    }
+    .through(tx, &pending)
+    .await
 }
 
 /// What an attempt knows while it walks the pending prefix.
@@ -83,7 +109,11 @@ impl Run {
         tx: &mut WriteTx,
         pending: &[PendingEnvelope],
     ) -> Result<Report, ProcessingError> {
-        let mut report = Report { applied: 0, rejected: 0, stop: Stop::Drained };
+        let mut report = Report {
+            applied: 0,
+            rejected: 0,
+            stop: Stop::Drained,
+        };
         let mut handled = None;
         for envelope in pending {
             self.trial.mark()?;
@@ -102,7 +132,11 @@ impl Run {
                 Err(Unsettled::Held(cause, needs)) => {
                     self.trial.rollback_to_mark()?;
                     let sequence_id = envelope.sequence_id;
-                    report.stop = Stop::Held(Hold { sequence_id, cause, needs });
+                    report.stop = Stop::Held(Hold {
+                        sequence_id,
+                        cause,
+                        needs,
+                    });
                     break;
                 }
                 Err(Unsettled::Failed(error)) => return Err(error),
@@ -156,12 +190,17 @@ impl Run {
             self.trial.process(&data)
         };
         match input {
-            Ok(Input::Application { sender, plaintext, .. }) => {
+            Ok(Input::Application {
+                sender, plaintext, ..
+            }) => {
                 let components = self.trial.components()?;
-                Ok(self.effects.received(envelope, &sender, &plaintext, &components))
+                Ok(self
+                    .effects
+                    .received(envelope, &sender, &plaintext, &components))
             }
             Ok(Input::Proposal { .. }) => {
-                self.effects.proposal(self.trial.epoch(), envelope.sequence_id);
+                self.effects
+                    .proposal(self.trial.epoch(), envelope.sequence_id);
                 Ok(Settled::Applied)
             }
             Ok(Input::Commit(staged)) => self.commit(tx, envelope, staged).await,
@@ -210,7 +249,10 @@ impl Run {
         &mut self,
         tx: &mut WriteTx,
     ) -> Result<ProposalKnowledge, ProcessingError> {
-        let delivered = self.effects.proposals_of(tx, self.topic, self.trial.epoch()).await?;
+        let delivered = self
+            .effects
+            .proposals_of(tx, self.topic, self.trial.epoch())
+            .await?;
         Ok(if self.trial.stored_proposals() >= delivered {
             ProposalKnowledge::Complete
         } else {
@@ -275,7 +317,9 @@ impl Run {
             return Ok(Settled::Rejected(reason));
         }
         self.trial.merge_own(staged, envelope.sequence_id)?;
-        self.effects.committed(tx, self.topic, envelope, &facts).await?;
+        self.effects
+            .committed(tx, self.topic, envelope, &facts)
+            .await?;
         highwater_outbox::echo_applied(tx, matched, envelope.sequence_id, envelope.server_ns, None)
             .await?;
         Ok(Settled::Applied)
@@ -293,7 +337,9 @@ impl Run {
             return Ok(Settled::Rejected(reason));
         }
         let merged = self.trial.merge(staged, envelope.sequence_id)?;
-        self.effects.committed(tx, self.topic, envelope, &facts).await?;
+        self.effects
+            .committed(tx, self.topic, envelope, &facts)
+            .await?;
         if merged.removed_self {
             highwater_delivery::set_state(tx, self.group, ConversationState::Inactive).await?;
             highwater_outbox::membership_ended(tx, self.group).await?;
@@ -311,7 +357,10 @@ impl Run {
         facts: &CommitFacts,
     ) -> Result<Result<(), Reason>, Unsettled> {
         let required = facts.required_identity();
-        if required.iter().any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id) {
+        if required
+            .iter()
+            .any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id)
+        {
             return Ok(Err(Reason::IdentityNotBefore));
         }
         let (snapshots, missing) = identity::snapshots(tx, required).await?;
@@ -335,12 +384,19 @@ impl Run {
             .into_iter()
             .map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id })
             .collect();
-        let absent =
-            |need| matches!(self.resolutions.get(need), Some(Resolution::Permanent { .. }));
+        let absent = |need| {
+            matches!(
+                self.resolutions.get(need),
+                Some(Resolution::Permanent { .. })
+            )
+        };
         if needs.iter().any(absent) {
             return Ok(Reason::IdentityAbsent);
         }
-        Err(Unsettled::Held(HoldCause::Dependency("identity state".into()), needs))
+        Err(Unsettled::Held(
+            HoldCause::Dependency("identity state".into()),
+            needs,
+        ))
     }
 }
 
@@ -350,7 +406,10 @@ fn is_past_handshake(header: &Header, epoch: u64) -> bool {
 }
 
 fn group_message(envelope: &PendingEnvelope) -> Option<Vec<u8>> {
-    match ClientEnvelope::decode(envelope.payload.as_ref()).ok()?.payload? {
+    match ClientEnvelope::decode(envelope.payload.as_ref())
+        .ok()?
+        .payload?
+    {
         client_envelope::Payload::GroupMessage(message) => Some(message.data),
         _ => None,
     }

@@ -20,7 +20,9 @@ pub(crate) async fn attempt(
     topic: Topic,
     resolutions: Resolutions,
 ) -> Result<Report, ProcessingError> {
-    let inbox = topic.inbox_id().ok_or(ProcessingError::NotProcessed(topic))?;
+    let inbox = topic
+        .inbox_id()
+        .ok_or(ProcessingError::NotProcessed(topic))?;
     let pending =
         highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
     let mut state = latest_snapshot(tx, inbox).await?.map(|(_, state)| state);
@@ -33,7 +35,11 @@ pub(crate) async fn attempt(
                 state = Some(next);
             }
             Err((cause, needs)) => {
-                held = Some(Hold { sequence_id: envelope.sequence_id, cause, needs });
+                held = Some(Hold {
+                    sequence_id: envelope.sequence_id,
+                    cause,
+                    needs,
+                });
                 break;
             }
         }
@@ -67,7 +73,10 @@ fn apply(
     resolutions: &Resolutions,
 ) -> Result<AssociationState, (HoldCause, Vec<Need>)> {
     let update = decode(envelope).ok_or_else(|| {
-        (HoldCause::InvalidIdentity("the update does not decode".into()), Vec::new())
+        (
+            HoldCause::InvalidIdentity("the update does not decode".into()),
+            Vec::new(),
+        )
     })?;
     let required = required_verifications(std::slice::from_ref(&update))
         .map_err(|invalid| (HoldCause::InvalidIdentity(invalid.to_string()), Vec::new()))?;
@@ -81,7 +90,10 @@ fn apply(
         }
     }
     if !needs.is_empty() {
-        return Err((HoldCause::Dependency("a signature's verification".into()), needs));
+        return Err((
+            HoldCause::Dependency("a signature's verification".into()),
+            needs,
+        ));
     }
     AssociationState::apply(state, inbox, &update, &verdicts).map_err(|invalid| match invalid {
         Invalid::Unverified(request) => (
@@ -93,7 +105,10 @@ fn apply(
 }
 
 fn decode(envelope: &PendingEnvelope) -> Option<IdentityUpdate> {
-    match ClientEnvelope::decode(envelope.payload.as_ref()).ok()?.payload? {
+    match ClientEnvelope::decode(envelope.payload.as_ref())
+        .ok()?
+        .payload?
+    {
         client_envelope::Payload::IdentityUpdate(update) => Some(update),
         _ => None,
     }
@@ -116,7 +131,9 @@ async fn keep(
     let mut insert =
         QueryBuilder::new("INSERT INTO processing_identity (inbox_id, sequence_id, state) ");
     insert.push_values(rows, |mut row, (sequence_id, state)| {
-        row.push_bind(inbox.as_bytes().to_vec()).push_bind(sequence_id.as_i64()).push_bind(state);
+        row.push_bind(inbox.as_bytes().to_vec())
+            .push_bind(sequence_id.as_i64())
+            .push_bind(state);
     });
     insert.build().execute(tx.conn()).await?;
     Ok(())

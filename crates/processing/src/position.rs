@@ -21,7 +21,9 @@ impl ProcessedPosition {
     }
 
     fn read(value: i64) -> Result<Self, ProcessingError> {
-        Cursor::try_from(value).map(Self).map_err(|_| ProcessingError::Damaged("position"))
+        Cursor::try_from(value)
+            .map(Self)
+            .map_err(|_| ProcessingError::Damaged("position"))
     }
 }
 
@@ -57,7 +59,8 @@ pub async fn positions(
         .await?
         .iter()
         .map(|row| {
-            let topic = Topic::from_bytes(row.get(0)).map_err(|_| ProcessingError::Damaged("topic"))?;
+            let topic =
+                Topic::from_bytes(row.get(0)).map_err(|_| ProcessingError::Damaged("topic"))?;
             Ok((topic, ProcessedPosition::read(row.get(1))?))
         })
         .collect()

@@ -35,8 +35,9 @@ pub(crate) async fn admit(store: &Store, prefix: OrderedPrefix) -> Result<Admitt
             Ok(Admission::Admitted { received, .. } | Admission::Duplicate { received }) => {
                 return Ok(Admitted::All(received));
             }
-            Ok(Admission::Paused { received, .. })
-            | Err(AdmitError::Capacity { received, .. }) => return Ok(Admitted::Paused(received)),
+            Ok(Admission::Paused { received, .. }) | Err(AdmitError::Capacity { received, .. }) => {
+                return Ok(Admitted::Paused(received));
+            }
             Err(AdmitError::Gap { received, .. }) => return Ok(Admitted::Gap(received)),
             Err(error) => return Err(SyncError::Admit(error)),
         }

@@ -45,7 +45,7 @@ pub use episode::{Episode, RECOVERY_BUDGET_CYCLES, RECOVERY_BUDGET_TIME, SUSTAIN
 pub use error::SyncError;
 pub use interests::{Interest, Scope};
 pub use obligation::{Cause, Obligation};
-pub use operation::{Synced, SyncRequest};
+pub use operation::{SyncRequest, Synced};
 
 use std::time::Duration;
 

@@ -67,7 +67,9 @@ pub(crate) fn is_complete(topic: Topic, target: Cursor, progress: &Progress) -> 
         _ => {
             progress.inactive
                 || target == Cursor::ZERO
-                || progress.processed.is_some_and(|processed| processed.cursor() >= target)
+                || progress
+                    .processed
+                    .is_some_and(|processed| processed.cursor() >= target)
         }
     }
 }

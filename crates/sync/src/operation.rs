@@ -25,7 +25,9 @@ pub struct SyncRequest {
 
 impl Default for SyncRequest {
     fn default() -> Self {
-        Self { within: BARRIER_TIMEOUT }
+        Self {
+            within: BARRIER_TIMEOUT,
+        }
     }
 }
 
@@ -127,7 +129,9 @@ impl Run<'_> {
                 Ok(newest) => {
                     self.connection = None;
                     for topic in topics {
-                        let head = newest.get(&topic).map_or(Cursor::ZERO, |id| Cursor::from(*id));
+                        let head = newest
+                            .get(&topic)
+                            .map_or(Cursor::ZERO, |id| Cursor::from(*id));
                         self.targets.insert(topic, head);
                     }
                     return Ok(());
@@ -137,7 +141,8 @@ impl Run<'_> {
             let wait = backoff.failed(error.retry_after(), rand::random());
             if !error.is_retryable() || Instant::now() + wait >= until {
                 self.connection = Some(error.to_string());
-                self.uncaptured.extend(topics.into_iter().map(|topic| (topic, error.to_string())));
+                self.uncaptured
+                    .extend(topics.into_iter().map(|topic| (topic, error.to_string())));
                 return Ok(());
             }
             tokio::time::sleep(wait).await;
@@ -161,7 +166,10 @@ impl Run<'_> {
                 continue;
             }
             if unfinished.is_empty() {
-                return Ok(Synced { topics: self.targets.len(), discovered: self.discovered });
+                return Ok(Synced {
+                    topics: self.targets.len(),
+                    discovered: self.discovered,
+                });
             }
             if let Some(ended) = self.ended(unfinished) {
                 return Err(ended);
@@ -227,7 +235,9 @@ impl Run<'_> {
         let new: BTreeSet<_> = found
             .into_iter()
             .map(|(group, _)| Topic::group(group))
-            .filter(|topic| !self.targets.contains_key(topic) && !self.uncaptured.contains_key(topic))
+            .filter(|topic| {
+                !self.targets.contains_key(topic) && !self.uncaptured.contains_key(topic)
+            })
             .collect();
         if new.is_empty() {
             return Ok(false);
@@ -297,13 +307,21 @@ impl Run<'_> {
         if self.paused.contains(&topic) {
             return Cause::Capacity;
         }
-        self.connection.clone().map_or(Cause::NotReceived, Cause::Connection)
+        self.connection
+            .clone()
+            .map_or(Cause::NotReceived, Cause::Connection)
     }
 
     /// Whether the run ends with what is left: nothing but blocked work, no way to the backend's heads, or the deadline.
     fn ended(&self, unfinished: Vec<Obligation>) -> Option<SyncError> {
         let blocked = |obligation: &Obligation| {
-            matches!(obligation.cause, Cause::Held { transient: false, .. })
+            matches!(
+                obligation.cause,
+                Cause::Held {
+                    transient: false,
+                    ..
+                }
+            )
         };
         let hopeless = |obligation: &Obligation| {
             blocked(obligation) || matches!(obligation.cause, Cause::TargetMissing(_))

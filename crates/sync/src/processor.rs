@@ -136,7 +136,12 @@ impl Processor {
                         None => Vec::new(),
                     };
                     let next_welcome_ns = highwater_join::next_retry(tx).await?;
-                    Ok::<_, SyncError>(Work { topics, welcome_topic, welcomes, next_welcome_ns })
+                    Ok::<_, SyncError>(Work {
+                        topics,
+                        welcome_topic,
+                        welcomes,
+                        next_welcome_ns,
+                    })
                 })
             })
             .await
@@ -188,12 +193,16 @@ impl Processor {
             return;
         }
         let shared = self.shared.clone();
-        self.resolving.spawn(async move { (parent, resolve(&shared, needs).await) });
+        self.resolving
+            .spawn(async move { (parent, resolve(&shared, needs).await) });
     }
 
     /// Waits for anything that makes another look worthwhile. `None` when the engine ends.
     async fn wait(&mut self, wakes: &mut tokio::sync::watch::Receiver<u64>) -> Option<()> {
-        let until = self.scheduler.next_retry().map(|at| at.saturating_sub(self.shared.now()));
+        let until = self
+            .scheduler
+            .next_retry()
+            .map(|at| at.saturating_sub(self.shared.now()));
         let until = [until, self.next_welcome].into_iter().flatten().min();
         tokio::select! {
             _ = self.shared.cancel.cancelled() => return None,
@@ -220,7 +229,8 @@ impl Processor {
         }
         match parent {
             Parent::Topic(topic) => {
-                self.waiting.extend(self.scheduler.on(self.shared.now(), Event::Resolved(topic)));
+                self.waiting
+                    .extend(self.scheduler.on(self.shared.now(), Event::Resolved(topic)));
             }
             Parent::Welcome(sequence_id) => {
                 self.due_welcomes.insert(sequence_id);

@@ -44,13 +44,17 @@ pub(crate) async fn run(shared: Shared) {
         wakes.mark_unchanged();
         connection.mark_unchanged();
         rounds += 1;
-        shared.publishing.send_modify(|publishing| publishing.started = rounds);
+        shared
+            .publishing
+            .send_modify(|publishing| publishing.started = rounds);
         let result = tokio::select! {
             _ = shared.cancel.cancelled() => break,
             result = round(&shared) => result,
         };
         let failure = result.as_ref().err().map(ToString::to_string);
-        shared.publishing.send_modify(|publishing| publishing.ended = Some((rounds, failure)));
+        shared
+            .publishing
+            .send_modify(|publishing| publishing.ended = Some((rounds, failure)));
         match result {
             Ok(()) => {
                 backoff.sustained();
@@ -64,9 +68,9 @@ pub(crate) async fn run(shared: Shared) {
             Err(error) => {
                 // A kick tries early. That this failed too says nothing new about when to try by oneself.
                 let now = Instant::now();
-                let at = retry_at.filter(|at| *at > now).unwrap_or_else(|| {
-                    now + backoff.failed(error.retry_after(), rand::random())
-                });
+                let at = retry_at
+                    .filter(|at| *at > now)
+                    .unwrap_or_else(|| now + backoff.failed(error.retry_after(), rand::random()));
                 retry_at = Some(at);
                 tracing::info!(%error, wait_ms = (at - now).as_millis() as u64, "publishing failed");
                 tokio::select! {
@@ -117,7 +121,9 @@ async fn round(shared: &Shared) -> Result<(), SyncError> {
 async fn registration(shared: &Shared) -> Result<(), SyncError> {
     let installation = shared
         .store
-        .read("installation", |tx| Box::pin(async move { highwater_mls::installation(tx).await }))
+        .read("installation", |tx| {
+            Box::pin(async move { highwater_mls::installation(tx).await })
+        })
         .await?;
     let Some(installation) = installation.filter(|found| !found.registered) else {
         return Ok(());
@@ -128,7 +134,9 @@ async fn registration(shared: &Shared) -> Result<(), SyncError> {
     shared.connection.publish(vec![bytes]).await?;
     shared
         .store
-        .write("registered", |tx| Box::pin(async move { highwater_mls::registered(tx).await }))
+        .write("registered", |tx| {
+            Box::pin(async move { highwater_mls::registered(tx).await })
+        })
         .await?;
     Ok(())
 }
@@ -138,8 +146,9 @@ async fn key_package(shared: &Shared) -> Result<(), SyncError> {
         .store
         .read("key package owed", |tx| {
             Box::pin(async move {
-                let registered =
-                    highwater_mls::installation(tx).await?.is_some_and(|found| found.registered);
+                let registered = highwater_mls::installation(tx)
+                    .await?
+                    .is_some_and(|found| found.registered);
                 Ok::<_, SyncError>(registered && highwater_mls::key_package_owed(tx).await?)
             })
         })
@@ -159,11 +168,9 @@ async fn key_package(shared: &Shared) -> Result<(), SyncError> {
         .write("key package published", move |tx| {
             Box::pin(async move {
                 highwater_mls::key_package_published(tx, prepared.id).await?;
-                let waiting = highwater_receipt::pending_topics(
-                    tx,
-                    Some(highwater_wire::TopicKind::Welcome),
-                )
-                .await?;
+                let waiting =
+                    highwater_receipt::pending_topics(tx, Some(highwater_wire::TopicKind::Welcome))
+                        .await?;
                 highwater_mls::retire_key_packages(tx, !waiting.is_empty()).await?;
                 Ok::<_, SyncError>(())
             })
@@ -210,7 +217,9 @@ async fn prepare(shared: &Shared, group: GroupId, inputs: &mut Inputs) -> Result
     for need in needs {
         match &need {
             Need::InboxHead { inbox } => {
-                inputs.identity.insert(*inbox, inbox_head(shared, *inbox).await?);
+                inputs
+                    .identity
+                    .insert(*inbox, inbox_head(shared, *inbox).await?);
             }
             Need::KeyPackages { .. } => {
                 let resolutions = resolve(shared, vec![need.clone()]).await;
@@ -237,18 +246,33 @@ async fn publish(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
     let attempts = shared
         .store
         .read("publishable", move |tx| {
-            Box::pin(async move {
-                highwater_outbox::publishable(tx, group, MAX_REQUEST_BYTES).await
-            })
+            Box::pin(
+                async move { highwater_outbox::publishable(tx, group, MAX_REQUEST_BYTES).await },
+            )
         })
         .await?;
-    if let Some(oversized) = attempts.iter().find(|attempt| attempt.envelope.len() > MAX_ENVELOPE_BYTES) {
-        return refuse(shared, oversized, "too_large", "the envelope exceeds the backend's limit").await;
+    if let Some(oversized) = attempts
+        .iter()
+        .find(|attempt| attempt.envelope.len() > MAX_ENVELOPE_BYTES)
+    {
+        return refuse(
+            shared,
+            oversized,
+            "too_large",
+            "the envelope exceeds the backend's limit",
+        )
+        .await;
     }
-    let envelopes = attempts.iter().map(|attempt| attempt.envelope.clone().into()).collect();
+    let envelopes = attempts
+        .iter()
+        .map(|attempt| attempt.envelope.clone().into())
+        .collect();
     match shared.connection.publish(envelopes).await {
         Ok(receipts) => replied(shared, attempts, receipts).await,
-        Err(TransportError::InvalidArgument { message, publish: Some(refusal) }) => {
+        Err(TransportError::InvalidArgument {
+            message,
+            publish: Some(refusal),
+        }) => {
             let index = refusal.index.unwrap_or(0) as usize;
             let refused = attempts.get(index).or(attempts.first());
             match refused {
@@ -256,7 +280,10 @@ async fn publish(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
                 None => Ok(()),
             }
         }
-        Err(TransportError::InvalidArgument { message, publish: None }) => match attempts.first() {
+        Err(TransportError::InvalidArgument {
+            message,
+            publish: None,
+        }) => match attempts.first() {
             Some(attempt) => refuse(shared, attempt, "invalid_argument", &message).await,
             None => Ok(()),
         },
@@ -341,7 +368,10 @@ async fn welcomes(shared: &Shared) -> Result<(), SyncError> {
         if batch.is_empty() {
             return Ok(());
         }
-        let envelopes = batch.iter().map(|welcome| welcome.envelope.clone().into()).collect();
+        let envelopes = batch
+            .iter()
+            .map(|welcome| welcome.envelope.clone().into())
+            .collect();
         let settled = match shared.connection.publish(envelopes).await {
             Ok(_) => Settled::Accepted(batch.into_iter().map(|welcome| welcome.id).collect()),
             Err(TransportError::InvalidArgument { message, publish }) => {

@@ -43,8 +43,15 @@ pub(crate) async fn run(shared: Shared) {
                 let now = shared.now();
                 shared.interests.failed(now);
                 shared.interests.observe(now, false);
-                let wait = backoff.failed(error.as_ref().and_then(SyncError::retry_after), rand::random());
-                tracing::info!(wait_ms = wait.as_millis() as u64, error = error.as_ref().map(tracing::field::display), "receiver ended");
+                let wait = backoff.failed(
+                    error.as_ref().and_then(SyncError::retry_after),
+                    rand::random(),
+                );
+                tracing::info!(
+                    wait_ms = wait.as_millis() as u64,
+                    error = error.as_ref().map(tracing::field::display),
+                    "receiver ended"
+                );
                 let refused = error.as_ref().is_some_and(|error| !error.is_retryable());
                 shared.connection_state(if refused {
                     ConnectionState::Failed
@@ -81,7 +88,9 @@ enum Ended {
 
 impl<E: Into<SyncError>> From<E> for Ended {
     fn from(error: E) -> Self {
-        Self::Failed { error: Some(error.into()) }
+        Self::Failed {
+            error: Some(error.into()),
+        }
     }
 }
 
@@ -193,7 +202,10 @@ impl Session<'_> {
                 Box::pin(async move {
                     let received = highwater_receipt::received_many(tx, &topics).await?;
                     let from = |topic: Topic| {
-                        (topic, received.get(&topic).map_or(Cursor::ZERO, |f| f.cursor()))
+                        (
+                            topic,
+                            received.get(&topic).map_or(Cursor::ZERO, |f| f.cursor()),
+                        )
                     };
                     Ok::<_, SyncError>(topics.into_iter().map(from).collect())
                 })
@@ -247,8 +259,15 @@ impl Session<'_> {
         let now = self.shared.now();
         let all_active = self.started && self.registrations.all_active();
         self.shared.interests.observe(now, all_active);
-        self.active_since = if all_active { self.active_since.or(Some(now)) } else { None };
-        if self.active_since.is_some_and(|since| now - since >= crate::SUSTAINED_RECOVERY) {
+        self.active_since = if all_active {
+            self.active_since.or(Some(now))
+        } else {
+            None
+        };
+        if self
+            .active_since
+            .is_some_and(|since| now - since >= crate::SUSTAINED_RECOVERY)
+        {
             backoff.sustained();
         }
     }
