@@ -30,9 +30,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("highwater.fds"), bare.encode_to_vec())?;
 
-    tonic_prost_build::configure()
-        .build_client(true)
-        .build_server(true)
-        .compile_fds(schema)?;
+    tonic_prost_build::configure().build_client(true).build_server(true).compile_fds(schema)?;
     Ok(())
 }

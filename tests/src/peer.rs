@@ -50,18 +50,14 @@ impl Peer {
         let key = DatabaseKey::generate();
         let store = open(&path, &key).await;
         let wallet = LocalWallet::generate();
-        let installation = write(&store, |tx| {
-            Box::pin(async move { highwater_mls::create_installation(tx).await })
-        })
-        .await;
+        let installation =
+            write(&store, |tx| Box::pin(async move { highwater_mls::create_installation(tx).await })).await;
         let unsigned = sign::registration(wallet.address(), 0, installation.key, 1);
         let text = unsigned.text().to_owned();
         let update = unsigned.finish(wallet.sign_erc191(&text), installation.sign(&text));
         let inbox: InboxId = update.inbox_id.parse().expect("an inbox id");
-        let envelope = ClientEnvelope {
-            payload: Some(client_envelope::Payload::IdentityUpdate(update)),
-        }
-        .encode_to_vec();
+        let envelope = ClientEnvelope { payload: Some(client_envelope::Payload::IdentityUpdate(update)) }
+            .encode_to_vec();
         world.publish(&envelope);
         write(&store, move |tx| {
             Box::pin(async move {
@@ -70,14 +66,8 @@ impl Peer {
             })
         })
         .await;
-        let peer = Self {
-            store,
-            inbox,
-            installation: installation.key,
-            path,
-            key,
-            _folder: Arc::new(folder),
-        };
+        let peer =
+            Self { store, inbox, installation: installation.key, path, key, _folder: Arc::new(folder) };
         peer.publish_key_package(world).await;
         peer
     }
@@ -115,8 +105,7 @@ impl Peer {
     where
         F: for<'t> FnOnce(
                 &'t mut highwater_store::WriteTx,
-            )
-                -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 't>>
+            ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 't>>
             + Send
             + 'static,
         T: Send + 'static,
@@ -131,11 +120,7 @@ impl Peer {
         let (group, _) = self
             .write(move |tx| {
                 Box::pin(async move {
-                    let request = CreateGroup {
-                        kind: ConversationKind::Group,
-                        name: None,
-                        members,
-                    };
+                    let request = CreateGroup { kind: ConversationKind::Group, name: None, members };
                     highwater_outbox::create_group(tx, request).await
                 })
             })
@@ -147,16 +132,9 @@ impl Peer {
     }
 
     /// Queues a change and publishes it; the echo is left to the test.
-    pub async fn change(
-        &self,
-        world: &mut World,
-        group: GroupId,
-        change: ChangeRequest,
-    ) -> IntentId {
+    pub async fn change(&self, world: &mut World, group: GroupId, change: ChangeRequest) -> IntentId {
         let intent = self
-            .write(move |tx| {
-                Box::pin(async move { highwater_outbox::queue_change(tx, group, change).await })
-            })
+            .write(move |tx| Box::pin(async move { highwater_outbox::queue_change(tx, group, change).await }))
             .await;
         self.drain(world, group).await;
         intent
@@ -172,12 +150,7 @@ impl Peer {
     }
 
     /// Queues a text message and publishes it; the echo is left to the test.
-    pub async fn send(
-        &self,
-        world: &mut World,
-        group: GroupId,
-        text: &str,
-    ) -> (IntentId, MessageId) {
+    pub async fn send(&self, world: &mut World, group: GroupId, text: &str) -> (IntentId, MessageId) {
         let queued = self.queue(group, text).await;
         self.drain(world, group).await;
         queued
@@ -202,9 +175,7 @@ impl Peer {
             }
             let given = inputs.clone();
             let prepared = self
-                .write(move |tx| {
-                    Box::pin(async move { highwater_outbox::prepare(tx, group, &given).await })
-                })
+                .write(move |tx| Box::pin(async move { highwater_outbox::prepare(tx, group, &given).await }))
                 .await;
             if let Prepare::Needs(needs) = prepared {
                 for need in needs {
@@ -220,9 +191,7 @@ impl Peer {
                             _ => None,
                         }
                     };
-                    inputs
-                        .key_packages
-                        .extend(installations.iter().map(|key| (*key, package(key))));
+                    inputs.key_packages.extend(installations.iter().map(|key| (*key, package(key))));
                 }
             }
         }
@@ -262,10 +231,9 @@ impl Peer {
 
     /// Publishes the Welcomes that applied commits owe.
     pub async fn publish_welcomes(&self, world: &mut World) {
-        let owed = read(&self.store, |tx| {
-            Box::pin(async move { highwater_outbox::owed_welcomes(tx, 1000).await })
-        })
-        .await;
+        let owed =
+            read(&self.store, |tx| Box::pin(async move { highwater_outbox::owed_welcomes(tx, 1000).await }))
+                .await;
         for welcome in owed {
             world.publish(&welcome.envelope);
             self.write(move |tx| {
@@ -277,8 +245,7 @@ impl Peer {
 
     /// Admits everything that a query after F would return.
     pub async fn receive(&self, world: &World, topic: Topic) {
-        self.receive_through(world, topic, Cursor::from(SequenceId::MAX))
-            .await;
+        self.receive_through(world, topic, Cursor::from(SequenceId::MAX)).await;
     }
 
     /// The same, but nothing above `through`.
@@ -292,9 +259,7 @@ impl Peer {
         while reached.cursor() < prefix.last() {
             let given = Arc::clone(&prefix);
             let admission = self
-                .write(move |tx| {
-                    Box::pin(async move { highwater_receipt::admit(tx, &given).await })
-                })
+                .write(move |tx| Box::pin(async move { highwater_receipt::admit(tx, &given).await }))
                 .await;
             reached = admission.received();
         }
@@ -309,10 +274,9 @@ impl Peer {
     pub async fn process_with(&self, topic: Topic, resolutions: Resolutions) -> ProcessReport {
         let mut total = ProcessReport::default();
         loop {
-            let report: Report =
-                highwater_processing::attempt(&self.store, topic, resolutions.clone())
-                    .await
-                    .expect("an attempt");
+            let report: Report = highwater_processing::attempt(&self.store, topic, resolutions.clone())
+                .await
+                .expect("an attempt");
             total.applied += report.applied;
             total.rejected += report.rejected;
             let more = report.stop == Stop::More;
@@ -351,9 +315,7 @@ impl Peer {
                 self.receive(world, Topic::identity(inbox)).await;
                 self.process(Topic::identity(inbox)).await;
                 helped |= read(&self.store, move |tx| {
-                    Box::pin(
-                        async move { highwater_processing::snapshot(tx, inbox, sequence_id).await },
-                    )
+                    Box::pin(async move { highwater_processing::snapshot(tx, inbox, sequence_id).await })
                 })
                 .await
                 .is_some();
@@ -381,10 +343,9 @@ impl Peer {
         let topic = Topic::welcome(self.installation);
         let mut resolutions = Resolutions::default();
         loop {
-            let report =
-                highwater_join::attempt(&self.store, topic, sequence_id, resolutions.clone())
-                    .await
-                    .expect("a join attempt");
+            let report = highwater_join::attempt(&self.store, topic, sequence_id, resolutions.clone())
+                .await
+                .expect("a join attempt");
             let JoinReport::Held { needs, .. } = &report else {
                 return report;
             };
@@ -394,8 +355,7 @@ impl Peer {
                     && resolutions.get(need).is_none()
                 {
                     let group = topic.group_id().expect("a group topic");
-                    self.receive_through(world, topic, Cursor::from(through))
-                        .await;
+                    self.receive_through(world, topic, Cursor::from(through)).await;
                     self.catch_up_received(world, group).await;
                     resolutions.insert(need.clone(), Resolution::Ready(Proof::Done));
                     helped = true;
@@ -421,10 +381,8 @@ impl Peer {
 
     /// What became of an intent.
     pub async fn outcome(&self, intent: IntentId) -> Outcome {
-        read(&self.store, move |tx| {
-            Box::pin(async move { highwater_outbox::outcome(tx, intent).await })
-        })
-        .await
+        read(&self.store, move |tx| Box::pin(async move { highwater_outbox::outcome(tx, intent).await }))
+            .await
     }
 
     /// The deliverable text messages of a group, in delivery order.
@@ -434,8 +392,7 @@ impl Peer {
             .iter()
             .filter(|message| message.kind == highwater_delivery::MessageKind::Application)
             .map(|message| {
-                let content =
-                    EncodedContent::decode(message.content.as_slice()).expect("encoded content");
+                let content = EncodedContent::decode(message.content.as_slice()).expect("encoded content");
                 String::from_utf8(content.content).expect("text")
             })
             .collect()
@@ -445,10 +402,7 @@ impl Peer {
     pub async fn messages(&self, group: GroupId) -> Vec<StoredMessage> {
         let database = self.store.database_id();
         let mut query = HistoryQuery {
-            selection: Selection {
-                scope: Scope::Groups(BTreeSet::from([group])),
-                ..Selection::all()
-            },
+            selection: Selection { scope: Scope::Groups(BTreeSet::from([group])), ..Selection::all() },
             order: Order::OldestFirst,
             ..HistoryQuery::default()
         };
@@ -471,9 +425,7 @@ impl Peer {
     pub async fn agreement(&self, group: GroupId) -> (u64, Vec<u8>) {
         self.write(move |tx| {
             Box::pin(async move {
-                let trial = highwater_mls::Trial::load(tx, group)
-                    .await?
-                    .expect("a group");
+                let trial = highwater_mls::Trial::load(tx, group).await?.expect("a group");
                 Ok::<_, highwater_mls::MlsError>((trial.epoch(), trial.epoch_authenticator()))
             })
         })
@@ -489,31 +441,11 @@ impl Peer {
         let audits = read(&self.store, move |tx| {
             Box::pin(async move {
                 let mut violations = highwater_receipt::audit(tx).await?.violations;
-                violations.extend(
-                    highwater_delivery::audit(tx)
-                        .await
-                        .expect("an audit")
-                        .violations,
-                );
+                violations.extend(highwater_delivery::audit(tx).await.expect("an audit").violations);
                 violations.extend(highwater_mls::audit(tx).await.expect("an audit").violations);
-                violations.extend(
-                    highwater_outbox::audit(tx)
-                        .await
-                        .expect("an audit")
-                        .violations,
-                );
-                violations.extend(
-                    highwater_processing::audit(tx)
-                        .await
-                        .expect("an audit")
-                        .violations,
-                );
-                violations.extend(
-                    highwater_join::audit(tx, topic)
-                        .await
-                        .expect("an audit")
-                        .violations,
-                );
+                violations.extend(highwater_outbox::audit(tx).await.expect("an audit").violations);
+                violations.extend(highwater_processing::audit(tx).await.expect("an audit").violations);
+                violations.extend(highwater_join::audit(tx, topic).await.expect("an audit").violations);
                 Ok::<_, highwater_receipt::ReceiptError>(violations)
             })
         })
@@ -522,10 +454,7 @@ impl Peer {
     }
 
     async fn read_next(&self, group: GroupId) -> Next {
-        read(&self.store, move |tx| {
-            Box::pin(async move { highwater_outbox::next(tx, group).await })
-        })
-        .await
+        read(&self.store, move |tx| Box::pin(async move { highwater_outbox::next(tx, group).await })).await
     }
 }
 

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use highwater_wire::proto::backend::{
-    ClientEnvelope, Cursor as WireCursor, EnvelopeMeta, MessageHash, ServerEnvelope,
-    client_envelope, message_hash, welcome_message,
+    ClientEnvelope, Cursor as WireCursor, EnvelopeMeta, MessageHash, ServerEnvelope, client_envelope,
+    message_hash, welcome_message,
 };
-use highwater_wire::{
-    Cursor, GroupId, InstallationKey, OrderedPrefix, PrefixCursor, SequenceId, Topic,
-};
+use highwater_wire::{Cursor, GroupId, InstallationKey, OrderedPrefix, PrefixCursor, SequenceId, Topic};
 use prost::Message as _;
 
 /// The stored envelopes.
@@ -39,9 +37,7 @@ impl World {
         self.last += 1;
         let stored = ServerEnvelope {
             meta: Some(EnvelopeMeta {
-                cursor: Some(WireCursor {
-                    sequence_id: self.last,
-                }),
+                cursor: Some(WireCursor { sequence_id: self.last }),
                 server_ns: 1_700_000_000_000_000_000 + self.last,
                 message_hash: Some(MessageHash {
                     hash: Some(message_hash::Hash::Sha256(vec![self.last as u8; 32])),
@@ -76,9 +72,7 @@ impl World {
             .filter(|stored| id(stored) > after.get() && id(stored) <= through.get())
             .cloned()
             .collect();
-        PrefixCursor::new(topic, after)
-            .extend(envelopes)
-            .expect("a well-formed prefix")
+        PrefixCursor::new(topic, after).extend(envelopes).expect("a well-formed prefix")
     }
 
     /// An envelope as it is sent to a subscriber.
@@ -95,11 +89,7 @@ impl World {
 }
 
 fn id(stored: &ServerEnvelope) -> u64 {
-    stored
-        .meta
-        .as_ref()
-        .and_then(|meta| meta.cursor.as_ref())
-        .map_or(0, |at| at.sequence_id)
+    stored.meta.as_ref().and_then(|meta| meta.cursor.as_ref()).map_or(0, |at| at.sequence_id)
 }
 
 fn topic_of(envelope: &ClientEnvelope) -> Topic {
@@ -115,9 +105,7 @@ fn topic_of(envelope: &ClientEnvelope) -> Topic {
                 Topic::welcome(installation(&pointer.installation_key))
             }
         },
-        Payload::IdentityUpdate(update) => {
-            Topic::identity(update.inbox_id.parse().expect("an inbox id"))
-        }
+        Payload::IdentityUpdate(update) => Topic::identity(update.inbox_id.parse().expect("an inbox id")),
         Payload::KeyPackage(_) | Payload::CommitLogEntry(_) => {
             panic!("publish_on takes what doesn't name its topic")
         }

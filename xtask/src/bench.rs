@@ -62,10 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root();
     if options.record {
         let records = record(load(&root)?, &measured);
-        fs::write(
-            root.join(PATH),
-            format!("{HEAD}{}", toml::to_string(&records)?),
-        )?;
+        fs::write(root.join(PATH), format!("{HEAD}{}", toml::to_string(&records)?))?;
         println!("{PATH}: {} ratios recorded", records.len());
     }
     if options.check {
@@ -83,15 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn measure(arguments: &[String]) -> Result<Vec<Measurement>> {
-    let package = [
-        "run",
-        "--release",
-        "-p",
-        "highwater-tests",
-        "--bin",
-        "bench",
-        "--",
-    ];
+    let package = ["run", "--release", "-p", "highwater-tests", "--bin", "bench", "--"];
     let mut command = workspace::cargo(package);
     command.args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().context("cargo run did not start")?;
@@ -115,15 +104,9 @@ fn measure(arguments: &[String]) -> Result<Vec<Measurement>> {
 }
 
 fn print_table(measured: &[Measurement]) {
-    println!(
-        "{:<40} {:>7} {:>12} {:>12}  unit",
-        "benchmark", "ratio", "floor µs", "ours µs"
-    );
+    println!("{:<40} {:>7} {:>12} {:>12}  unit", "benchmark", "ratio", "floor µs", "ours µs");
     for m in measured {
-        println!(
-            "{:<40} {:>7.3} {:>12.2} {:>12.2}  {}",
-            m.bench, m.ratio, m.floor_us, m.measured_us, m.unit
-        );
+        println!("{:<40} {:>7.3} {:>12.2} {:>12.2}  {}", m.bench, m.ratio, m.floor_us, m.measured_us, m.unit);
     }
 }
 
@@ -139,10 +122,7 @@ fn load(root: &Path) -> Result<Records> {
 fn record(mut records: Records, measured: &[Measurement]) -> Records {
     for m in measured {
         let ratio = (m.ratio * 1000.0).round() / 1000.0;
-        let entry = records.entry(m.bench.clone()).or_insert(Record {
-            ratio,
-            tolerance: TOLERANCE,
-        });
+        let entry = records.entry(m.bench.clone()).or_insert(Record { ratio, tolerance: TOLERANCE });
         entry.ratio = ratio;
     }
     records
@@ -152,10 +132,7 @@ fn compare(records: &Records, measured: &[Measurement], all_ran: bool) -> Vec<St
     let mut failures = Vec::new();
     for m in measured {
         match records.get(&m.bench) {
-            None => failures.push(format!(
-                "{}: not recorded; run `cargo xtask bench --record`",
-                m.bench
-            )),
+            None => failures.push(format!("{}: not recorded; run `cargo xtask bench --record`", m.bench)),
             Some(record) if m.ratio.is_nan() || m.ratio < record.ratio - record.tolerance => {
                 failures.push(format!(
                     "{}: {:.3} is below the recorded {:.3} by more than {:.3}; profile it",

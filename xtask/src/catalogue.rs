@@ -54,8 +54,7 @@ pub(crate) struct Catalogue {
 
 impl Catalogue {
     pub(crate) fn load(root: &Path) -> Result<Self> {
-        let text =
-            fs::read_to_string(root.join(PATH)).with_context(|| format!("reading {PATH}"))?;
+        let text = fs::read_to_string(root.join(PATH)).with_context(|| format!("reading {PATH}"))?;
         Self::parse(&text).with_context(|| format!("in {PATH}"))
     }
 
@@ -69,10 +68,7 @@ impl Catalogue {
                 Some((id.to_owned(), index + 1))
             })
             .collect();
-        Ok(Self {
-            requirements,
-            lines,
-        })
+        Ok(Self { requirements, lines })
     }
 
     pub(crate) fn contains(&self, id: &str) -> bool {
@@ -87,11 +83,7 @@ impl Catalogue {
     pub(crate) fn check(&self, crate_exists: impl Fn(&str) -> bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (family, expected) in FAMILIES {
-            let found = self
-                .requirements
-                .keys()
-                .filter(|id| id.starts_with(family))
-                .count();
+            let found = self.requirements.keys().filter(|id| id.starts_with(family)).count();
             if found != expected {
                 findings.push(Finding::new(
                     PATH,
@@ -196,11 +188,7 @@ mod tests {
         let ids: Vec<_> = named_ids(text);
         assert_eq!(
             ids,
-            [
-                (1, "PROC-002".to_owned()),
-                (1, "STR-061".to_owned()),
-                (2, "REVIEW-FUTURE-EPOCH".to_owned())
-            ]
+            [(1, "PROC-002".to_owned()), (1, "STR-061".to_owned()), (2, "REVIEW-FUTURE-EPOCH".to_owned())]
         );
     }
 }

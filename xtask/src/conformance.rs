@@ -56,8 +56,8 @@ pub(crate) fn report_catalogue() -> Result<()> {
 /// The table of one run, read from its recorded output.
 pub(crate) fn report_run(from: &Path, list_tests: bool) -> Result<()> {
     let root = workspace::root();
-    let text = fs::read_to_string(from)
-        .with_context(|| format!("no output of a test run in {}", from.display()))?;
+    let text =
+        fs::read_to_string(from).with_context(|| format!("no output of a test run in {}", from.display()))?;
     let ran = output::parse(&text, &root)?;
     let catalogue = Catalogue::load(&root)?;
     let (shown, misplaced) = shown_tests(&workspace::text_files(&root)?);
@@ -82,10 +82,7 @@ fn shown_tests(files: &[TextFile]) -> (Vec<ShownTest>, Vec<Finding>) {
 }
 
 fn print_table(rows: &[Row], list_tests: bool) {
-    println!(
-        "{:<26} {:<8} {:<8} {:>5}  tests",
-        "requirement", "status", "verdict", "count"
-    );
+    println!("{:<26} {:<8} {:<8} {:>5}  tests", "requirement", "status", "verdict", "count");
     for row in rows {
         let mut names = row.tests.iter().map(|(name, _)| name.as_str());
         let words = match (names.next(), row.tests.len()) {
@@ -93,13 +90,7 @@ fn print_table(rows: &[Row], list_tests: bool) {
             (Some(first), 1) => first.to_owned(),
             (Some(first), count) => format!("{first} and {} more", count - 1),
         };
-        println!(
-            "{:<26} {:<8} {:<8} {:>5}  {words}",
-            row.id,
-            row.status,
-            row.verdict(),
-            row.tests.len()
-        );
+        println!("{:<26} {:<8} {:<8} {:>5}  {words}", row.id, row.status, row.verdict(), row.tests.len());
         for (name, outcome) in row.tests.iter().filter(|_| list_tests) {
             println!("{:<26} {:<8} {outcome:<8}        {name}", "", "");
         }

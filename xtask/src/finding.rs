@@ -19,23 +19,13 @@ impl Finding {
         what: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self {
-            path: path.as_ref().to_path_buf(),
-            line,
-            what: what.into(),
-            fix: fix.into(),
-        }
+        Self { path: path.as_ref().to_path_buf(), line, what: what.into(), fix: fix.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            path,
-            line,
-            what,
-            fix,
-        } = self;
+        let Self { path, line, what, fix } = self;
         write!(f, "{}:{line}: {what}; {fix}", path.display())
     }
 }

@@ -5,11 +5,7 @@
 //! It deliberately doesn't build or install anything beyond what cargo does, and it needs no network
 //! of its own.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command talks to its terminal"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its terminal")]
 
 mod bench;
 mod catalogue;

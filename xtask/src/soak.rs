@@ -12,10 +12,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut command = workspace::cargo(["test", "--release", "-p", "highwater-tests", "--"]);
-    command
-        .args(&options.filters)
-        .arg("--nocapture")
-        .env("HIGHWATER_SOAK", "1");
+    command.args(&options.filters).arg("--nocapture").env("HIGHWATER_SOAK", "1");
     println!("HIGHWATER_SOAK=1 {}", workspace::spoken(&command));
     if !command.status()?.success() {
         bail!("a long system test failed; its output names the seed to replay");

@@ -26,12 +26,8 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn scan(text: &str) -> Self {
-        let mut scanner = Scanner {
-            characters: text.chars().collect(),
-            at: 0,
-            line: 1,
-            out: Self::default(),
-        };
+        let mut scanner =
+            Scanner { characters: text.chars().collect(), at: 0, line: 1, out: Self::default() };
         scanner.run();
         scanner.out
     }
@@ -113,9 +109,7 @@ impl Scanner {
 
     fn blank(&mut self) -> Option<char> {
         let character = self.step()?;
-        self.out
-            .code
-            .push(if character == '\n' { '\n' } else { ' ' });
+        self.out.code.push(if character == '\n' { '\n' } else { ' ' });
         Some(character)
     }
 
@@ -155,10 +149,7 @@ impl Scanner {
     /// A word is code, unless it turns out to be the prefix of a literal.
     fn word(&mut self) {
         let start = self.at;
-        while self
-            .peek(0)
-            .is_some_and(|next| next.is_alphanumeric() || next == '_')
-        {
+        while self.peek(0).is_some_and(|next| next.is_alphanumeric() || next == '_') {
             self.keep();
         }
         let word: String = self.characters[start..self.at].iter().collect();
@@ -261,8 +252,7 @@ mod tests {
 
     #[test]
     fn test_modules_are_found_by_their_braces() {
-        let source =
-            Source::scan("fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { }\n}\nfn c() {}\n");
+        let source = Source::scan("fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { }\n}\nfn c() {}\n");
         assert_eq!(source.test_regions(), [(2, 5)]);
     }
 }

@@ -22,29 +22,13 @@ struct Step {
 }
 
 const STEPS: [Step; 10] = [
-    Step {
-        name: "format",
-        run: || run_cargo(&["fmt", "--all", "--check"], &[]),
-    },
-    Step {
-        name: "lint",
-        run: || lint::run(&lint::Options::default()).map(|()| Outcome::Passed),
-    },
-    Step {
-        name: "catalogue",
-        run: || conformance::report_catalogue().map(|()| Outcome::Passed),
-    },
+    Step { name: "format", run: || run_cargo(&["fmt", "--all", "--check"], &[]) },
+    Step { name: "lint", run: || lint::run(&lint::Options::default()).map(|()| Outcome::Passed) },
+    Step { name: "catalogue", run: || conformance::report_catalogue().map(|()| Outcome::Passed) },
     Step {
         name: "clippy",
         run: || {
-            let flags = [
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ];
+            let flags = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
             run_cargo(&flags, &[])
         },
     },
@@ -60,10 +44,7 @@ const STEPS: [Step; 10] = [
         name: "build",
         run: || run_cargo(&["build", "--workspace", "--all-targets"], &[]),
     },
-    Step {
-        name: "tests",
-        run: workspace_tests,
-    },
+    Step { name: "tests", run: workspace_tests },
     Step {
         name: "conformance",
         run: || conformance::report_run(&suite::output_path(), false).map(|()| Outcome::Passed),
@@ -72,10 +53,7 @@ const STEPS: [Step; 10] = [
         name: "backend alone",
         run: || run_cargo(&["test", "-p", "highwater-backend", "--no-fail-fast"], &[]),
     },
-    Step {
-        name: "licences",
-        run: licences,
-    },
+    Step { name: "licences", run: licences },
 ];
 
 pub(crate) fn run() -> Result<()> {
@@ -93,9 +71,7 @@ pub(crate) fn run() -> Result<()> {
         report.push((step.name, start.elapsed(), outcome));
     }
     print_report(&report);
-    let failed = report
-        .iter()
-        .filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_)));
+    let failed = report.iter().filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_)));
     let failed: Vec<_> = failed.map(|(name, _, _)| *name).collect();
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
@@ -123,11 +99,7 @@ fn run_cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Outcome
     command.envs(environment.iter().copied());
     let spoken = workspace::spoken(&command);
     println!("{spoken}");
-    Ok(if command.status()?.success() {
-        Outcome::Passed
-    } else {
-        Outcome::Failed(spoken)
-    })
+    Ok(if command.status()?.success() { Outcome::Passed } else { Outcome::Failed(spoken) })
 }
 
 fn workspace_tests() -> Result<Outcome> {
@@ -145,36 +117,20 @@ fn licences() -> Result<Outcome> {
             "cargo-deny is not installed (cargo install --locked cargo-deny)".to_owned(),
         ));
     }
-    run_cargo(
-        &[
-            "deny",
-            "--all-features",
-            "check",
-            "bans",
-            "licenses",
-            "sources",
-        ],
-        &[],
-    )
+    run_cargo(&["deny", "--all-features", "check", "bans", "licenses", "sources"], &[])
 }
 
 /// What the build needs and rustup doesn't bring.
 fn missing_tools() -> Vec<String> {
     let needed = [
-        (
-            "cc",
-            "--version",
-            "a C compiler builds SQLCipher and OpenSSL",
-        ),
+        ("cc", "--version", "a C compiler builds SQLCipher and OpenSSL"),
         ("make", "--version", "OpenSSL's build needs it"),
         ("perl", "-v", "OpenSSL's configuration needs it"),
     ];
     needed
         .iter()
         .filter(|(tool, flag, _)| !answers(tool, &[flag]))
-        .map(|(tool, _, why)| {
-            format!("{tool}: {why}; install it with the system's package manager")
-        })
+        .map(|(tool, _, why)| format!("{tool}: {why}; install it with the system's package manager"))
         .collect()
 }
 

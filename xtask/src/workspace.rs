@@ -27,11 +27,7 @@ where
 /// The command as a person would type it.
 pub(crate) fn spoken(command: &Command) -> String {
     let mut words = vec!["cargo".to_owned()];
-    words.extend(
-        command
-            .get_args()
-            .map(|word| word.to_string_lossy().into_owned()),
-    );
+    words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
     words.join(" ")
 }
 
@@ -44,15 +40,11 @@ pub(crate) struct TextFile {
 
 impl TextFile {
     pub(crate) fn has_extension(&self, extension: &str) -> bool {
-        self.path
-            .extension()
-            .is_some_and(|found| found == extension)
+        self.path.extension().is_some_and(|found| found == extension)
     }
 }
 
-const TEXT_EXTENSIONS: [&str; 9] = [
-    "rs", "md", "toml", "proto", "sql", "sh", "yml", "yaml", "txt",
-];
+const TEXT_EXTENSIONS: [&str; 9] = ["rs", "md", "toml", "proto", "sql", "sh", "yml", "yaml", "txt"];
 const NOT_OURS: [&str; 2] = [".git", "node_modules"];
 /// Build folders carry this mark; a module may well be called `target`.
 const BUILD_MARK: &str = "CACHEDIR.TAG";
@@ -73,9 +65,7 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
                     folders.push(path);
                 }
             } else if kind.is_file()
-                && path
-                    .extension()
-                    .is_some_and(|found| TEXT_EXTENSIONS.iter().any(|known| found == *known))
+                && path.extension().is_some_and(|found| TEXT_EXTENSIONS.iter().any(|known| found == *known))
             {
                 let text = fs::read_to_string(&path)
                     .with_context(|| format!("{} is not UTF-8 text", path.display()))?;
@@ -122,10 +112,7 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
         .output()
         .context("cargo metadata did not start")?;
     if !output.status.success() {
-        bail!(
-            "cargo metadata failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     }
     let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
     Ok(metadata.packages)

@@ -53,25 +53,15 @@ struct Parsed {
 
 impl Parsed {
     fn plain(topic: Topic) -> Self {
-        Self {
-            topic,
-            is_commit_or_proposal: false,
-            content: Content::Checked,
-        }
+        Self { topic, is_commit_or_proposal: false, content: Content::Checked }
     }
 }
 
 /// Finds topic and hash. The hash is over the server's own encoding, so two inputs that decode alike
 /// hash alike.
 pub(crate) fn parse(envelope: &ClientEnvelope) -> Result<Candidate, Refusal> {
-    let Parsed {
-        topic,
-        is_commit_or_proposal,
-        content,
-    } = match &envelope.payload {
-        None => Err(Refusal::malformed(
-            "the envelope has no payload this server knows",
-        )),
+    let Parsed { topic, is_commit_or_proposal, content } = match &envelope.payload {
+        None => Err(Refusal::malformed("the envelope has no payload this server knows")),
         Some(Payload::GroupMessage(message)) => group_message(message),
         Some(Payload::WelcomeMessage(message)) => welcome(message),
         Some(Payload::KeyPackage(package)) => key_package(package),
@@ -80,22 +70,16 @@ pub(crate) fn parse(envelope: &ClientEnvelope) -> Result<Candidate, Refusal> {
     }?;
     let payload = envelope.encode_to_vec();
     let hash = MessageHash::from_bytes(Sha256::digest(&payload).into());
-    Ok(Candidate {
-        topic,
-        hash,
-        payload: payload.into(),
-        is_commit_or_proposal,
-        content,
-    })
+    Ok(Candidate { topic, hash, payload: payload.into(), is_commit_or_proposal, content })
 }
 
 fn group_message(message: &GroupMessage) -> Result<Parsed, Refusal> {
     // Bytes after the MLSMessage are allowed.
     let (parsed, _trailing) = MlsMessageIn::tls_deserialize_bytes(&message.data)
         .map_err(|error| Refusal::malformed(format!("data is no MLSMessage: {error}")))?;
-    let protocol = parsed.try_into_protocol_message().map_err(|_| {
-        Refusal::malformed("the MLSMessage is neither a PublicMessage nor a PrivateMessage")
-    })?;
+    let protocol = parsed
+        .try_into_protocol_message()
+        .map_err(|_| Refusal::malformed("the MLSMessage is neither a PublicMessage nor a PrivateMessage"))?;
     let group = GroupId::try_from(protocol.group_id().as_slice())
         .map_err(|error| Refusal::malformed(error.to_string()))?;
     Ok(Parsed {
@@ -111,9 +95,7 @@ fn group_message(message: &GroupMessage) -> Result<Parsed, Refusal> {
 fn welcome(message: &WelcomeMessage) -> Result<Parsed, Refusal> {
     let installation = match &message.version {
         None => {
-            return Err(Refusal::malformed(
-                "the Welcome has no version this server knows",
-            ));
+            return Err(Refusal::malformed("the Welcome has no version this server knows"));
         }
         Some(Version::V1(welcome)) => &welcome.installation_key,
         Some(Version::WelcomePointer(pointer)) => &pointer.installation_key,
@@ -137,17 +119,11 @@ fn key_package(package: &KeyPackage) -> Result<Parsed, Refusal> {
 }
 
 fn identity_update(update: &IdentityUpdate) -> Result<Parsed, Refusal> {
-    let inbox: InboxId = update
-        .inbox_id
-        .parse()
-        .map_err(|error| Refusal::malformed(format!("{error}")))?;
+    let inbox: InboxId = update.inbox_id.parse().map_err(|error| Refusal::malformed(format!("{error}")))?;
     Ok(Parsed {
         topic: Topic::identity(inbox),
         is_commit_or_proposal: false,
-        content: Content::Identity {
-            inbox,
-            update: update.clone(),
-        },
+        content: Content::Identity { inbox, update: update.clone() },
     })
 }
 
@@ -208,26 +184,16 @@ fn check_key_package(package: &KeyPackageIn) -> Result<(), Refusal> {
         .map(|extension| extension.extension_type())
         .find(|kind| !is_always_supported(*kind) && !capabilities.extensions().contains(kind))
     {
-        return Err(invalid(format!(
-            "the leaf uses {missing:?} without listing it"
-        )));
+        return Err(invalid(format!("the leaf uses {missing:?} without listing it")));
     }
-    if !capabilities
-        .credentials()
-        .contains(&leaf.credential().credential_type())
-    {
-        return Err(invalid(
-            "the leaf doesn't list its own credential type".to_owned(),
-        ));
+    if !capabilities.credentials().contains(&leaf.credential().credential_type()) {
+        return Err(invalid("the leaf doesn't list its own credential type".to_owned()));
     }
     let credential = BasicCredential::try_from(leaf.credential().clone())
         .map_err(|_| invalid("the credential is not basic".to_owned()))?;
     let credential = MlsCredential::decode(credential.identity())
         .map_err(|error| invalid(format!("the credential doesn't decode: {error}")))?;
-    credential
-        .inbox_id
-        .parse::<InboxId>()
-        .map_err(|error| invalid(format!("the credential's {error}")))?;
+    credential.inbox_id.parse::<InboxId>().map_err(|error| invalid(format!("the credential's {error}")))?;
     Ok(())
 }
 

@@ -62,9 +62,7 @@ impl FromStr for DatabaseConfig {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
-            _ => Err(ConfigError::Database {
-                text: text.to_owned(),
-            }),
+            _ => Err(ConfigError::Database { text: text.to_owned() }),
         }
     }
 }
@@ -112,10 +110,7 @@ impl ConfigError {
 
 /// Ceilings. Each is the protocol's number unless a deployment sets another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "each field is the limit of the same name in highwater_wire::limits"
-)]
+#[allow(missing_docs, reason = "each field is the limit of the same name in highwater_wire::limits")]
 pub struct Limits {
     pub max_envelope_bytes: usize,
     pub max_request_bytes: usize,
@@ -210,10 +205,7 @@ impl Limits {
         for (name, value) in [
             ("max_request_bytes", self.max_request_bytes),
             ("max_response_bytes", self.max_response_bytes),
-            (
-                "delivery_frame_target_bytes",
-                self.delivery_frame_target_bytes,
-            ),
+            ("delivery_frame_target_bytes", self.delivery_frame_target_bytes),
             ("outbound_queue_bytes", self.outbound_queue_bytes),
             ("fetched_unsent_bytes", self.fetched_unsent_bytes),
         ] {
@@ -289,10 +281,7 @@ impl Timing {
             }
         }
         if self.pong_wait <= self.keepalive {
-            return Err(ConfigError::Order {
-                greater: "pong_wait",
-                smaller: "keepalive",
-            });
+            return Err(ConfigError::Order { greater: "pong_wait", smaller: "keepalive" });
         }
         Ok(())
     }

@@ -20,10 +20,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream, cut: CancellationToken) -> Self {
-        Self {
-            stream,
-            cut: Box::pin(cut.cancelled_owned()),
-        }
+        Self { stream, cut: Box::pin(cut.cancelled_owned()) }
     }
 
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -54,11 +51,7 @@ impl AsyncRead for Connection {
 }
 
 impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -57,14 +57,7 @@ pub(crate) enum Handed {
 /// Makes both sides.
 pub(crate) fn handoff<M>(form: fn(Frame, u32) -> M, keepalive_ms: u32) -> (Handoff, Outlet<M>) {
     let shared = Arc::new(Shared::default());
-    (
-        Handoff(Arc::clone(&shared)),
-        Outlet {
-            shared,
-            form,
-            keepalive_ms,
-        },
-    )
+    (Handoff(Arc::clone(&shared)), Outlet { shared, form, keepalive_ms })
 }
 
 impl Handoff {

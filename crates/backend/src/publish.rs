@@ -15,8 +15,7 @@ use highwater_wire::{
     proto::{
         associations::{IdentifierKind, IdentityUpdate},
         backend::{
-            PublishRequest, PublishResponse, publish_error::Reason,
-            publish_service_server::PublishService,
+            PublishRequest, PublishResponse, publish_error::Reason, publish_service_server::PublishService,
         },
     },
 };
@@ -28,8 +27,8 @@ use crate::{
     config::{Limits, Timing},
     refusal::{Refusal, store_status},
     store::{
-        AdmissionView, Committed, EnvelopeKey, EnvelopeStore, Identifier, IdentityChange,
-        NewEnvelope, StoredMeta,
+        AdmissionView, Committed, EnvelopeKey, EnvelopeStore, Identifier, IdentityChange, NewEnvelope,
+        StoredMeta,
     },
     wallets::ContractWallets,
 };
@@ -47,14 +46,10 @@ pub(crate) struct Publisher {
 
 #[tonic::async_trait]
 impl PublishService for Publisher {
-    async fn publish(
-        &self,
-        request: Request<PublishRequest>,
-    ) -> Result<Response<PublishResponse>, Status> {
+    async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
         let lifetime = self.timing.publish_lifetime;
-        let metas = tokio::time::timeout(lifetime, self.store_all(request.into_inner()))
-            .await
-            .map_err(|_| {
+        let metas =
+            tokio::time::timeout(lifetime, self.store_all(request.into_inner())).await.map_err(|_| {
                 Status::deadline_exceeded("the publish took too long; retry the same envelopes")
             })??;
         let envelope_metas = metas.iter().map(StoredMeta::to_proto).collect();
@@ -67,10 +62,7 @@ impl Publisher {
         let (candidates, malformed) = self.parse(request).await?;
         let max = self.limits.max_envelope_bytes;
         let envelopes = if malformed.is_none() && candidates.iter().all(|c| c.is_settled(max)) {
-            candidates
-                .into_iter()
-                .map(|candidate| new_envelope(candidate, None))
-                .collect()
+            candidates.into_iter().map(|candidate| new_envelope(candidate, None)).collect()
         } else {
             self.check(candidates, malformed).await?
         };
@@ -83,15 +75,11 @@ impl Publisher {
     }
 
     /// Parses up to the first envelope that doesn't, which is refused only if no earlier one must be.
-    async fn parse(
-        &self,
-        request: PublishRequest,
-    ) -> Result<(Vec<Candidate>, Option<Refusal>), Status> {
+    async fn parse(&self, request: PublishRequest) -> Result<(Vec<Candidate>, Option<Refusal>), Status> {
         let bytes = request.encoded_len();
         if bytes > self.limits.max_request_bytes {
             let limit = self.limits.max_request_bytes;
-            let refusal =
-                Refusal::too_large(format!("{bytes} bytes encoded, the limit is {limit}"));
+            let refusal = Refusal::too_large(format!("{bytes} bytes encoded, the limit is {limit}"));
             return Err(refusal.status(None));
         }
         let work = move || {
@@ -104,11 +92,8 @@ impl Publisher {
             }
             (candidates, None)
         };
-        let (candidates, malformed) = if bytes <= INLINE_BYTES {
-            work()
-        } else {
-            off_the_runtime(work).await?
-        };
+        let (candidates, malformed) =
+            if bytes <= INLINE_BYTES { work() } else { off_the_runtime(work).await? };
         let topics: HashSet<_> = candidates.iter().map(|candidate| candidate.topic).collect();
         if topics.len() > self.limits.max_publish_topics {
             let limit = self.limits.max_publish_topics;
@@ -126,11 +111,7 @@ impl Publisher {
     ) -> Result<Vec<NewEnvelope>, Status> {
         let keys: Vec<EnvelopeKey> = candidates.iter().map(|c| (c.topic, c.hash)).collect();
         let inboxes = inboxes(&candidates);
-        let view = self
-            .store
-            .admission_view(&keys, &inboxes)
-            .await
-            .map_err(store_status)?;
+        let view = self.store.admission_view(&keys, &inboxes).await.map_err(store_status)?;
         let judge = Judge {
             max_envelope_bytes: self.limits.max_envelope_bytes,
             max_identity_entries: self.limits.max_identity_entries,
@@ -143,9 +124,7 @@ impl Publisher {
 }
 
 /// Runs work that keeps a core busy where it doesn't hold up other requests.
-async fn off_the_runtime<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Status> {
+async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(%error, "checking a publish failed");
         Status::internal("checking the request failed")
@@ -200,11 +179,7 @@ impl Judge {
             let key = (candidate.topic, candidate.hash);
             // A duplicate skips every check but parsing.
             let known = self.view.stored.contains_key(&key) || !seen.insert(key);
-            let identity = match if known {
-                Ok(None)
-            } else {
-                self.one(&candidate)
-            } {
+            let identity = match if known { Ok(None) } else { self.one(&candidate) } {
                 Ok(identity) => identity,
                 Err(Verdict::Refused(refusal)) => return Err(refusal.status(Some(index))),
                 Err(Verdict::Undecided(status)) => {
@@ -228,23 +203,13 @@ impl Judge {
         }
     }
 
-    fn identity(
-        &mut self,
-        inbox: InboxId,
-        update: &IdentityUpdate,
-    ) -> Result<IdentityChange, Verdict> {
+    fn identity(&mut self, inbox: InboxId, update: &IdentityUpdate) -> Result<IdentityChange, Verdict> {
         if !self.updated.insert(inbox) {
-            return Err(Refusal::new(
-                Reason::InvalidIdentityUpdate,
-                "a request may update an inbox once",
-            )
-            .into());
+            return Err(
+                Refusal::new(Reason::InvalidIdentityUpdate, "a request may update an inbox once").into()
+            );
         }
-        let history = self
-            .view
-            .histories
-            .get(&inbox)
-            .map_or(&[][..], Vec::as_slice);
+        let history = self.view.histories.get(&inbox).map_or(&[][..], Vec::as_slice);
         if history.len() >= self.max_identity_entries {
             return Err(Refusal::too_large(format!(
                 "the inbox has {} entries, the limit is {}",
@@ -257,9 +222,7 @@ impl Judge {
         let before = before.as_ref().map(identifiers).unwrap_or_default();
         let after = identifiers(&after);
         Ok(IdentityChange {
-            head: history
-                .last()
-                .map_or(Cursor::ZERO, |entry| entry.sequence_id.into()),
+            head: history.last().map_or(Cursor::ZERO, |entry| entry.sequence_id.into()),
             gained: after.difference(&before).cloned().collect(),
             lost: before.difference(&after).cloned().collect(),
         })
@@ -272,29 +235,22 @@ impl Judge {
         history: &[LogEntry],
         update: &IdentityUpdate,
     ) -> Result<(Option<AssociationState>, AssociationState), Verdict> {
-        let updates: Vec<IdentityUpdate> = history
-            .iter()
-            .map(|entry| entry.update.clone())
-            .chain([update.clone()])
-            .collect();
+        let updates: Vec<IdentityUpdate> =
+            history.iter().map(|entry| entry.update.clone()).chain([update.clone()]).collect();
         let needed = highwater_identity::required_verifications(&updates).map_err(refused)?;
         let verdicts = self.wallets.verdicts(&needed).map_err(Verdict::Undecided)?;
         let before = highwater_identity::fold(inbox, history, &verdicts).map_err(|error| {
             tracing::error!(%error, "a stored identity log is invalid");
             Verdict::Undecided(Status::internal("the stored identity log is invalid"))
         })?;
-        let after =
-            AssociationState::apply(before.as_ref(), inbox, update, &verdicts).map_err(refused)?;
+        let after = AssociationState::apply(before.as_ref(), inbox, update, &verdicts).map_err(refused)?;
         Ok((before, after))
     }
 }
 
 fn refused(invalid: Invalid) -> Verdict {
-    let reason = if invalid.is_signature() {
-        Reason::InvalidSignature
-    } else {
-        Reason::InvalidIdentityUpdate
-    };
+    let reason =
+        if invalid.is_signature() { Reason::InvalidSignature } else { Reason::InvalidIdentityUpdate };
     Refusal::new(reason, invalid.to_string()).into()
 }
 
@@ -309,10 +265,7 @@ fn identifiers(state: &AssociationState) -> BTreeSet<Identifier> {
                 MemberIdentifier::Passkey { .. } => IdentifierKind::Passkey,
                 MemberIdentifier::Installation(_) => return None,
             };
-            Some(Identifier {
-                kind,
-                text: member.text(),
-            })
+            Some(Identifier { kind, text: member.text() })
         })
         .collect()
 }

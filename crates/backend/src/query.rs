@@ -10,11 +10,11 @@ use highwater_wire::{
     proto::{
         associations::IdentifierKind,
         backend::{
-            GetInboxIdsRequest, GetInboxIdsResponse, QueryNewestRequest, QueryNewestResponse,
-            QueryRequest, QueryResponse, TopicQuery, VerifySmartContractWalletSignaturesRequest,
+            GetInboxIdsRequest, GetInboxIdsResponse, QueryNewestRequest, QueryNewestResponse, QueryRequest,
+            QueryResponse, TopicQuery, VerifySmartContractWalletSignaturesRequest,
             VerifySmartContractWalletSignaturesResponse, get_inbox_ids_response,
-            identity_service_server::IdentityService, query_newest_response,
-            query_response::Continuation, query_service_server::QueryService,
+            identity_service_server::IdentityService, query_newest_response, query_response::Continuation,
+            query_service_server::QueryService,
         },
     },
 };
@@ -36,15 +36,10 @@ pub(crate) struct Reader {
 
 /// Reads a topic of an ordered read.
 pub(crate) fn ordered_read(query: &TopicQuery) -> Result<TopicRead, Status> {
-    let topic = query
-        .topic
-        .as_ref()
-        .ok_or_else(|| invalid("a topic is missing"))?;
+    let topic = query.topic.as_ref().ok_or_else(|| invalid("a topic is missing"))?;
     let topic = Topic::try_from(topic).map_err(|error| invalid(error.to_string()))?;
     if !topic.kind().is_ordered() {
-        return Err(invalid(
-            "key package topics have no ordered read; use QueryNewest",
-        ));
+        return Err(invalid("key package topics have no ordered read; use QueryNewest"));
     }
     let after = query.cursor.as_ref().map_or(0, |cursor| cursor.sequence_id);
     let after = Cursor::try_from(after).map_err(|error| invalid(error.to_string()))?;
@@ -64,28 +59,16 @@ fn at_most(what: &str, found: usize, limit: usize) -> Result<(), Status> {
 
 #[tonic::async_trait]
 impl QueryService for Reader {
-    async fn query(
-        &self,
-        request: Request<QueryRequest>,
-    ) -> Result<Response<QueryResponse>, Status> {
+    async fn query(&self, request: Request<QueryRequest>) -> Result<Response<QueryResponse>, Status> {
         let request = request.into_inner();
-        at_most(
-            "topics",
-            request.queries.len(),
-            self.limits.max_query_topics,
-        )?;
+        at_most("topics", request.queries.len(), self.limits.max_query_topics)?;
         let mut starts: BTreeMap<Topic, Cursor> = BTreeMap::new();
         for query in &request.queries {
             let TopicRead { topic, after } = ordered_read(query)?;
-            starts
-                .entry(topic)
-                .and_modify(|least| *least = after.min(*least))
-                .or_insert(after);
+            starts.entry(topic).and_modify(|least| *least = after.min(*least)).or_insert(after);
         }
-        let reads: Vec<TopicRead> = starts
-            .into_iter()
-            .map(|(topic, after)| TopicRead { topic, after })
-            .collect();
+        let reads: Vec<TopicRead> =
+            starts.into_iter().map(|(topic, after)| TopicRead { topic, after }).collect();
         let limit = match request.limit {
             0 => self.limits.default_query_limit,
             asked => asked.min(self.limits.max_query_limit),
@@ -96,11 +79,7 @@ impl QueryService for Reader {
             rows: limit,
             bytes: self.limits.max_response_bytes - PAGE_OVERHEAD,
         };
-        let page = self
-            .store
-            .read_after(&reads, bounds)
-            .await
-            .map_err(store_status)?;
+        let page = self.store.read_after(&reads, bounds).await.map_err(store_status)?;
         let has_more = page.len() < reads.len() || page.iter().any(|topic| topic.has_more);
         let envelopes = page
             .iter()
@@ -108,36 +87,23 @@ impl QueryService for Reader {
             .map(StoredEnvelope::to_proto)
             .collect::<Result<_, StoreError>>()
             .map_err(store_status)?;
-        Ok(Response::new(QueryResponse {
-            envelopes,
-            continuation: Some(Continuation { has_more }),
-        }))
+        Ok(Response::new(QueryResponse { envelopes, continuation: Some(Continuation { has_more }) }))
     }
 
     async fn query_newest(
         &self,
         request: Request<QueryNewestRequest>,
     ) -> Result<Response<QueryNewestResponse>, Status> {
-        let QueryNewestRequest {
-            topics,
-            include_full_envelope: full,
-        } = request.into_inner();
-        let limit = if full {
-            self.limits.max_newest_full_topics
-        } else {
-            self.limits.max_newest_metadata_topics
-        };
+        let QueryNewestRequest { topics, include_full_envelope: full } = request.into_inner();
+        let limit =
+            if full { self.limits.max_newest_full_topics } else { self.limits.max_newest_metadata_topics };
         at_most("topics", topics.len(), limit)?;
         let topics: BTreeSet<Topic> = topics
             .iter()
             .map(|topic| Topic::try_from(topic).map_err(|error| invalid(error.to_string())))
             .collect::<Result<_, _>>()?;
         let topics: Vec<Topic> = topics.into_iter().collect();
-        let newest = self
-            .store
-            .newest(&topics, full)
-            .await
-            .map_err(store_status)?;
+        let newest = self.store.newest(&topics, full).await.map_err(store_status)?;
         let results = newest
             .iter()
             .map(|stored| {
@@ -163,20 +129,12 @@ impl IdentityService for Reader {
         request: Request<GetInboxIdsRequest>,
     ) -> Result<Response<GetInboxIdsResponse>, Status> {
         let requests = request.into_inner().requests;
-        at_most(
-            "identifiers",
-            requests.len(),
-            self.limits.max_lookup_identifiers,
-        )?;
+        at_most("identifiers", requests.len(), self.limits.max_lookup_identifiers)?;
         let identifiers = requests
             .iter()
             .map(|request| identifier(request.identifier_kind, &request.identifier))
             .collect::<Result<Vec<_>, _>>()?;
-        let inboxes = self
-            .store
-            .inbox_ids(&identifiers)
-            .await
-            .map_err(store_status)?;
+        let inboxes = self.store.inbox_ids(&identifiers).await.map_err(store_status)?;
         let responses = requests
             .into_iter()
             .zip(&identifiers)
@@ -194,15 +152,9 @@ impl IdentityService for Reader {
         request: Request<VerifySmartContractWalletSignaturesRequest>,
     ) -> Result<Response<VerifySmartContractWalletSignaturesResponse>, Status> {
         let signatures = request.into_inner().signatures;
-        at_most(
-            "signatures",
-            signatures.len(),
-            self.limits.max_scw_signatures,
-        )?;
+        at_most("signatures", signatures.len(), self.limits.max_scw_signatures)?;
         if signatures.is_empty() {
-            return Ok(Response::new(
-                VerifySmartContractWalletSignaturesResponse::default(),
-            ));
+            return Ok(Response::new(VerifySmartContractWalletSignaturesResponse::default()));
         }
         Err(ContractWallets::no_route())
     }
@@ -214,8 +166,5 @@ fn identifier(kind: i32, text: &str) -> Result<Identifier, Status> {
         Ok(IdentifierKind::Passkey) => IdentifierKind::Passkey,
         Err(_) => return Err(invalid(format!("{kind} is no identifier kind"))),
     };
-    Ok(Identifier {
-        kind,
-        text: text.to_ascii_lowercase(),
-    })
+    Ok(Identifier { kind, text: text.to_ascii_lowercase() })
 }

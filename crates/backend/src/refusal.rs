@@ -19,10 +19,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-        }
+        Self { reason, message: message.into() }
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
@@ -48,16 +45,9 @@ impl Refusal {
         let status = tonic_types::pb::Status {
             code: Code::InvalidArgument.into(),
             message: message.clone(),
-            details: vec![Any {
-                type_url: TYPE_URL.to_owned(),
-                value: detail.encode_to_vec(),
-            }],
+            details: vec![Any { type_url: TYPE_URL.to_owned(), value: detail.encode_to_vec() }],
         };
-        Status::with_details(
-            Code::InvalidArgument,
-            message,
-            Bytes::from(status.encode_to_vec()),
-        )
+        Status::with_details(Code::InvalidArgument, message, Bytes::from(status.encode_to_vec()))
     }
 }
 

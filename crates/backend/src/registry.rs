@@ -58,11 +58,7 @@ impl Arrived {
 
 impl Mailbox {
     fn new(max_bytes: usize) -> Self {
-        Self {
-            max_bytes,
-            inner: Mutex::default(),
-            wake: Notify::new(),
-        }
+        Self { max_bytes, inner: Mutex::default(), wake: Notify::new() }
     }
 
     /// Waits for content and takes it all. Cancel-safe.
@@ -79,9 +75,7 @@ impl Mailbox {
 
     fn put(&self, delivery: &Arc<Delivery>) {
         let mut inner = lock(&self.inner);
-        if inner.notices.contains_key(&delivery.topic)
-            || inner.live_bytes + delivery.bytes > self.max_bytes
-        {
+        if inner.notices.contains_key(&delivery.topic) || inner.live_bytes + delivery.bytes > self.max_bytes {
             // The tailer delivers ids of a topic in rising order.
             inner.notices.insert(delivery.topic, delivery.sequence_id);
         } else {
@@ -93,9 +87,7 @@ impl Mailbox {
     }
 
     fn fail(&self, status: &Status) {
-        lock(&self.inner)
-            .failed
-            .get_or_insert_with(|| status.clone());
+        lock(&self.inner).failed.get_or_insert_with(|| status.clone());
         self.wake.notify_one();
     }
 }
@@ -137,12 +129,7 @@ impl Registry {
         let stream = inner.next_stream;
         inner.next_stream += 1;
         inner.streams.insert(stream, Arc::clone(&mailbox));
-        StreamHandle {
-            registry: Arc::clone(self),
-            stream,
-            topics: std::collections::HashSet::new(),
-            mailbox,
-        }
+        StreamHandle { registry: Arc::clone(self), stream, topics: std::collections::HashSet::new(), mailbox }
     }
 
     /// Whether any stream wants the topic.

@@ -92,9 +92,7 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server")
-            .field("local_addr", &self.local_addr)
-            .finish_non_exhaustive()
+        f.debug_struct("Server").field("local_addr", &self.local_addr).finish_non_exhaustive()
     }
 }
 
@@ -117,10 +115,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::bind`].
-    pub async fn bind_with(
-        config: ServerConfig,
-        store: Arc<dyn EnvelopeStore>,
-    ) -> Result<Self, StartError> {
+    pub async fn bind_with(config: ServerConfig, store: Arc<dyn EnvelopeStore>) -> Result<Self, StartError> {
         config.validate()?;
         let address = config.listen;
         let listen = |source| StartError::Listen { address, source };
@@ -128,14 +123,7 @@ impl Server {
         let local_addr = listener.local_addr().map_err(listen)?;
         // Before any stream exists: whatever comes later is an arrival to every stream.
         let tail = store.tail().await?;
-        Ok(Self {
-            config,
-            listener,
-            local_addr,
-            store,
-            tail,
-            registry: Arc::default(),
-        })
+        Ok(Self { config, listener, local_addr, store, tail, registry: Arc::default() })
     }
 
     /// The address it listens on.
@@ -155,14 +143,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`] when the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
-        let Self {
-            config,
-            listener,
-            store,
-            tail,
-            local_addr,
-            registry,
-        } = self;
+        let Self { config, listener, store, tail, local_addr, registry } = self;
         let cut = CancellationToken::new();
         let _cut_when_dropped: DropGuard = cut.clone().drop_guard();
         // A child of `cut`: whatever cuts the connections also ends the streams and the tailer.
@@ -223,10 +204,7 @@ async fn routes(
     let limits = Arc::new(config.limits.clone());
     let timing = Arc::new(config.timing.clone());
     let (max_in, max_out) = (limits.max_request_bytes, limits.max_response_bytes);
-    let reader = Reader {
-        store: Arc::clone(store),
-        limits: Arc::clone(&limits),
-    };
+    let reader = Reader { store: Arc::clone(store), limits: Arc::clone(&limits) };
     let publisher = Publisher {
         store: Arc::clone(store),
         limits: Arc::clone(&limits),
@@ -243,15 +221,11 @@ async fn routes(
     };
     let (health, health_service) = tonic_health::server::health_reporter();
     for service in SERVICES {
-        health
-            .set_service_status(*service, ServingStatus::Serving)
-            .await;
+        health.set_service_status(*service, ServingStatus::Serving).await;
     }
     macro_rules! sized {
         ($service:expr) => {
-            $service
-                .max_decoding_message_size(max_in)
-                .max_encoding_message_size(max_out)
+            $service.max_decoding_message_size(max_in).max_encoding_message_size(max_out)
         };
     }
     let router = tonic::transport::Server::builder()

@@ -191,13 +191,7 @@ impl Session {
     ) -> (Self, Vec<Action>) {
         let mut session = Self::new(Kind::Native, limits, timing, nonce, now);
         let mut actions = Vec::new();
-        session.admit(
-            Frame::Started {
-                targets: Vec::new(),
-            },
-            now,
-            &mut actions,
-        );
+        session.admit(Frame::Started { targets: Vec::new() }, now, &mut actions);
         session.pump(now, &mut actions);
         (session, actions)
     }
@@ -270,12 +264,7 @@ impl Session {
         self.outbound.is_empty() && self.held.is_none()
     }
 
-    fn inbound(
-        &mut self,
-        frame: backend::SubscribeRequest,
-        now: Instant,
-        actions: &mut Vec<Action>,
-    ) {
+    fn inbound(&mut self, frame: backend::SubscribeRequest, now: Instant, actions: &mut Vec<Action>) {
         use subscribe_request::Request;
         match frame.request {
             None => {
@@ -291,11 +280,7 @@ impl Session {
             }
             Some(Request::Pong(pong)) => {
                 // Any other frame leaves the challenge standing (STR-033).
-                if self
-                    .challenge
-                    .as_ref()
-                    .is_some_and(|challenge| challenge.nonce == pong.nonce)
-                {
+                if self.challenge.as_ref().is_some_and(|challenge| challenge.nonce == pong.nonce) {
                     self.challenge = None;
                 }
             }
@@ -342,24 +327,12 @@ impl Session {
         self.capture = Some(Capture { update, added });
     }
 
-    fn heads(
-        &mut self,
-        heads: &HashMap<Topic, SequenceId>,
-        now: Instant,
-        actions: &mut Vec<Action>,
-    ) {
+    fn heads(&mut self, heads: &HashMap<Topic, SequenceId>, now: Instant, actions: &mut Vec<Action>) {
         let Some(Capture { update, added }) = self.capture.take() else {
             return;
         };
-        let head = |topic: &Topic| {
-            heads
-                .get(topic)
-                .map_or(Cursor::ZERO, |id| Cursor::from(*id))
-        };
-        let targets = added
-            .iter()
-            .map(|topic| (*topic, head(topic).get()))
-            .collect();
+        let head = |topic: &Topic| heads.get(topic).map_or(Cursor::ZERO, |id| Cursor::from(*id));
+        let targets = added.iter().map(|topic| (*topic, head(topic).get())).collect();
         // Before anything of these registrations can be queued (STR-004, STR-051).
         let frame = match update {
             Some(id) => Frame::Applied { id, targets },
@@ -404,11 +377,7 @@ impl Session {
         if self.held.is_none()
             && let Some(frame) = self.outbound.pop()
         {
-            let ping = if let Frame::Ping(nonce) = &frame {
-                Some(*nonce)
-            } else {
-                None
-            };
+            let ping = if let Frame::Ping(nonce) = &frame { Some(*nonce) } else { None };
             self.held = Some(Held { ping, since: now });
             actions.push(Action::Send(frame));
         }

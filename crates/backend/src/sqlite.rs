@@ -18,8 +18,8 @@ use sqlx::{
 use tokio::sync::watch;
 
 use crate::store::{
-    AdmissionView, Arrival, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope,
-    ReadBounds, ReadPage, StoreError, StoredEnvelope, Tail, TopicRead,
+    AdmissionView, Arrival, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, ReadBounds,
+    ReadPage, StoreError, StoredEnvelope, Tail, TopicRead,
 };
 
 /// Connections for reads. SQLite's readers don't block each other; each costs a thread.
@@ -65,12 +65,7 @@ impl SqliteStore {
             .connect_with(options.create_if_missing(false))
             .await
             .map_err(failed)?;
-        Ok(Self {
-            writer,
-            readers,
-            visible: watch::Sender::new(0),
-            statement_timeout,
-        })
+        Ok(Self { writer, readers, visible: watch::Sender::new(0), statement_timeout })
     }
 
     /// Runs `work` within the statement timeout; a dropped transaction rolls back.
@@ -107,11 +102,7 @@ impl EnvelopeStore for SqliteStore {
 
     async fn commit(&self, envelopes: &[NewEnvelope]) -> Result<Committed, StoreError> {
         // Waiting for other publishes is bounded by the caller, for other processes by busy_timeout.
-        let mut tx = self
-            .writer
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(failed)?;
+        let mut tx = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
         let committed = self
             .timed(async move {
                 let committed = write::publish(&mut tx, envelopes).await?;
@@ -126,50 +117,32 @@ impl EnvelopeStore for SqliteStore {
         Ok(committed)
     }
 
-    async fn read_after(
-        &self,
-        reads: &[TopicRead],
-        bounds: ReadBounds,
-    ) -> Result<ReadPage, StoreError> {
-        self.timed(async { read::after(&mut *self.snapshot().await?, reads, bounds).await })
-            .await
+    async fn read_after(&self, reads: &[TopicRead], bounds: ReadBounds) -> Result<ReadPage, StoreError> {
+        self.timed(async { read::after(&mut *self.snapshot().await?, reads, bounds).await }).await
     }
 
     async fn read_ids(&self, ids: &[SequenceId]) -> Result<Vec<StoredEnvelope>, StoreError> {
-        self.timed(async { read::by_ids(&mut *self.snapshot().await?, ids).await })
-            .await
+        self.timed(async { read::by_ids(&mut *self.snapshot().await?, ids).await }).await
     }
 
     async fn heads(&self, topics: &[Topic]) -> Result<HashMap<Topic, SequenceId>, StoreError> {
-        self.timed(async { read::heads(&mut *self.snapshot().await?, topics).await })
-            .await
+        self.timed(async { read::heads(&mut *self.snapshot().await?, topics).await }).await
     }
 
-    async fn newest(
-        &self,
-        topics: &[Topic],
-        full: bool,
-    ) -> Result<Vec<StoredEnvelope>, StoreError> {
-        self.timed(async { read::newest(&mut *self.snapshot().await?, topics, full).await })
-            .await
+    async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError> {
+        self.timed(async { read::newest(&mut *self.snapshot().await?, topics, full).await }).await
     }
 
     async fn inbox_ids(
         &self,
         identifiers: &[Identifier],
     ) -> Result<HashMap<Identifier, InboxId>, StoreError> {
-        self.timed(async { read::inbox_ids(&mut *self.snapshot().await?, identifiers).await })
-            .await
+        self.timed(async { read::inbox_ids(&mut *self.snapshot().await?, identifiers).await }).await
     }
 
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError> {
-        let last = self
-            .timed(async { read::last_id(&mut *self.snapshot().await?).await })
-            .await?;
-        Ok(Box::new(SqliteTail {
-            store: self.clone(),
-            last,
-        }))
+        let last = self.timed(async { read::last_id(&mut *self.snapshot().await?).await }).await?;
+        Ok(Box::new(SqliteTail { store: self.clone(), last }))
     }
 
     fn hints(&self) -> watch::Receiver<u64> {
@@ -193,9 +166,7 @@ impl Tail for SqliteTail {
     async fn next(&mut self) -> Result<Vec<Arrival>, StoreError> {
         let store = self.store.clone();
         let arrivals = store
-            .timed(async {
-                read::arrivals(&mut *store.snapshot().await?, self.last, TAIL_BATCH).await
-            })
+            .timed(async { read::arrivals(&mut *store.snapshot().await?, self.last, TAIL_BATCH).await })
             .await?;
         if let Some(arrival) = arrivals.last() {
             self.last = arrival.sequence_id.as_i64();
@@ -210,10 +181,7 @@ fn failed(error: sqlx::Error) -> StoreError {
     const SQLITE_NOTADB: i32 = 26;
     match &error {
         sqlx::Error::Database(database) => {
-            let primary = database
-                .code()
-                .and_then(|code| code.parse::<i32>().ok())
-                .map(|code| code & 0xff);
+            let primary = database.code().and_then(|code| code.parse::<i32>().ok()).map(|code| code & 0xff);
             match primary {
                 Some(SQLITE_CORRUPT | SQLITE_NOTADB) => StoreError::Corrupt(error.to_string()),
                 _ if database.is_check_violation() || database.is_unique_violation() => {
@@ -222,9 +190,7 @@ fn failed(error: sqlx::Error) -> StoreError {
                 _ => StoreError::Unavailable(error.to_string()),
             }
         }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => {
-            StoreError::Corrupt(error.to_string())
-        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreError::Corrupt(error.to_string()),
         _ => StoreError::Unavailable(error.to_string()),
     }
 }

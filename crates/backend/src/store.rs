@@ -82,9 +82,8 @@ impl StoredEnvelope {
     /// # Errors
     /// [`StoreError::Corrupt`]: only decodable payloads were ever stored.
     pub fn client_envelope(&self) -> Result<backend::ClientEnvelope, StoreError> {
-        backend::ClientEnvelope::decode(self.payload.clone()).map_err(|error| {
-            StoreError::Corrupt(format!("payload of {:?}: {error}", self.meta.sequence_id))
-        })
+        backend::ClientEnvelope::decode(self.payload.clone())
+            .map_err(|error| StoreError::Corrupt(format!("payload of {:?}: {error}", self.meta.sequence_id)))
     }
 
     /// The wire form.
@@ -228,11 +227,7 @@ pub trait EnvelopeStore: Send + Sync + 'static {
     async fn commit(&self, envelopes: &[NewEnvelope]) -> Result<Committed, StoreError>;
 
     /// Reads on from the given places, from one snapshot of what every commit so far has made visible.
-    async fn read_after(
-        &self,
-        reads: &[TopicRead],
-        bounds: ReadBounds,
-    ) -> Result<ReadPage, StoreError>;
+    async fn read_after(&self, reads: &[TopicRead], bounds: ReadBounds) -> Result<ReadPage, StoreError>;
 
     /// The given envelopes; ids that are not stored are left out.
     async fn read_ids(&self, ids: &[SequenceId]) -> Result<Vec<StoredEnvelope>, StoreError>;
@@ -241,14 +236,11 @@ pub trait EnvelopeStore: Send + Sync + 'static {
     async fn heads(&self, topics: &[Topic]) -> Result<HashMap<Topic, SequenceId>, StoreError>;
 
     /// The newest envelope of each topic that has one; payloads are empty unless `full`.
-    async fn newest(&self, topics: &[Topic], full: bool)
-    -> Result<Vec<StoredEnvelope>, StoreError>;
+    async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError>;
 
     /// The inbox of each identifier that has one now.
-    async fn inbox_ids(
-        &self,
-        identifiers: &[Identifier],
-    ) -> Result<HashMap<Identifier, InboxId>, StoreError>;
+    async fn inbox_ids(&self, identifiers: &[Identifier])
+    -> Result<HashMap<Identifier, InboxId>, StoreError>;
 
     /// Starts following at the present end.
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError>;

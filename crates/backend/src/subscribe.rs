@@ -2,9 +2,7 @@
 
 use std::{pin::Pin, sync::Arc, time::Instant};
 
-use futures::{
-    FutureExt as _, Stream, StreamExt as _, future::BoxFuture, stream::FuturesUnordered,
-};
+use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use highwater_wire::{
     Topic,
     proto::backend::{
@@ -53,12 +51,7 @@ impl SubscribeService for Subscriptions {
         let (limits, timing) = (Arc::clone(&self.limits), Arc::clone(&self.timing));
         let (session, actions) = Session::native(limits, timing, rand::random(), Instant::now());
         let inbound = request.into_inner().boxed();
-        Ok(Response::new(self.start(
-            session,
-            actions,
-            inbound,
-            native_form,
-        )))
+        Ok(Response::new(self.start(session, actions, inbound, native_form)))
     }
 
     async fn subscribe_static(
@@ -78,11 +71,7 @@ impl SubscribeService for Subscriptions {
 
 impl Subscriptions {
     fn refuse_when_stopping(&self) -> Result<(), Status> {
-        if self.stop.is_cancelled() {
-            Err(shutting_down())
-        } else {
-            Ok(())
-        }
+        if self.stop.is_cancelled() { Err(shutting_down()) } else { Ok(()) }
     }
 
     fn start<M: 'static>(
@@ -227,21 +216,11 @@ impl Driver {
                 Action::Register(topics) => self.stream.register(&topics),
                 Action::Deregister(topics) => self.stream.deregister(&topics),
                 Action::CaptureHeads(topics) => {
-                    self.reads
-                        .push(capture(Arc::clone(&self.store), topics).boxed());
+                    self.reads.push(capture(Arc::clone(&self.store), topics).boxed());
                 }
-                Action::Fetch {
-                    reads,
-                    rows_per_topic,
-                    bytes,
-                } => {
-                    let bounds = ReadBounds {
-                        rows_per_topic,
-                        rows: usize::MAX,
-                        bytes,
-                    };
-                    self.reads
-                        .push(fetch(Arc::clone(&self.store), reads, bounds).boxed());
+                Action::Fetch { reads, rows_per_topic, bytes } => {
+                    let bounds = ReadBounds { rows_per_topic, rows: usize::MAX, bytes };
+                    self.reads.push(fetch(Arc::clone(&self.store), reads, bounds).boxed());
                 }
                 Action::Send(frame) => {
                     self.offered = true;
@@ -304,10 +283,7 @@ fn pages(page: crate::store::ReadPage) -> Result<Vec<Page>, StoreError> {
                 .iter()
                 .map(|stored| Delivery::new(stored).map(Arc::new))
                 .collect::<Result<_, _>>()?;
-            Ok(Page {
-                envelopes,
-                has_more: topic.has_more,
-            })
+            Ok(Page { envelopes, has_more: topic.has_more })
         })
         .collect()
 }
@@ -321,10 +297,7 @@ fn stream_status(error: StoreError) -> Status {
 }
 
 fn target((topic, through_sequence_id): (Topic, u64)) -> CatchupTarget {
-    CatchupTarget {
-        topic: Some(topic.to_proto()),
-        through_sequence_id,
-    }
+    CatchupTarget { topic: Some(topic.to_proto()), through_sequence_id }
 }
 
 fn envelopes(deliveries: Vec<Arc<Delivery>>) -> Vec<ServerEnvelope> {
@@ -340,24 +313,17 @@ fn envelopes(deliveries: Vec<Arc<Delivery>>) -> Vec<ServerEnvelope> {
 fn native_form(frame: Frame, keepalive_interval_ms: u32) -> SubscribeResponse {
     use native::{Applied, Messages, Response, Started};
     let response = match frame {
-        Frame::Started { .. } => Response::Started(Started {
-            keepalive_interval_ms,
-        }),
-        Frame::Applied { id, targets } => Response::Applied(Applied {
-            id,
-            added_targets: targets.into_iter().map(target).collect(),
-        }),
-        Frame::Messages(deliveries) => Response::Messages(Messages {
-            envelopes: envelopes(deliveries),
-        }),
+        Frame::Started { .. } => Response::Started(Started { keepalive_interval_ms }),
+        Frame::Applied { id, targets } => {
+            Response::Applied(Applied { id, added_targets: targets.into_iter().map(target).collect() })
+        }
+        Frame::Messages(deliveries) => Response::Messages(Messages { envelopes: envelopes(deliveries) }),
         // Keepalive is a static stream's; a native one challenges instead.
         Frame::Ping(nonce) => Response::Ping(Ping { nonce }),
         Frame::Pong(nonce) => Response::Pong(Pong { nonce }),
         Frame::Keepalive => return SubscribeResponse { response: None },
     };
-    SubscribeResponse {
-        response: Some(response),
-    }
+    SubscribeResponse { response: Some(response) }
 }
 
 fn fixed_form(frame: Frame, keepalive_interval_ms: u32) -> SubscribeStaticResponse {
@@ -367,12 +333,8 @@ fn fixed_form(frame: Frame, keepalive_interval_ms: u32) -> SubscribeStaticRespon
             keepalive_interval_ms,
             targets: targets.into_iter().map(target).collect(),
         }),
-        Frame::Messages(deliveries) => Response::Messages(Messages {
-            envelopes: envelopes(deliveries),
-        }),
+        Frame::Messages(deliveries) => Response::Messages(Messages { envelopes: envelopes(deliveries) }),
         Frame::Keepalive | Frame::Ping(_) | Frame::Pong(_) => Response::Keepalive(Keepalive {}),
     };
-    SubscribeStaticResponse {
-        response: Some(response),
-    }
+    SubscribeStaticResponse { response: Some(response) }
 }

@@ -51,10 +51,8 @@ impl Tailer {
         let arrivals = tail.next().await?;
         let any = !arrivals.is_empty();
         // A topic that is registered after this look has these arrivals in its head already.
-        let wanted: Vec<Arrival> = arrivals
-            .into_iter()
-            .filter(|arrival| self.registry.wants(&arrival.topic))
-            .collect();
+        let wanted: Vec<Arrival> =
+            arrivals.into_iter().filter(|arrival| self.registry.wants(&arrival.topic)).collect();
         for batch in batches(&wanted) {
             let mut envelopes = self.store.read_ids(&batch).await?;
             envelopes.sort_unstable_by_key(|envelope| envelope.meta.sequence_id);

@@ -14,11 +14,7 @@ pub(crate) struct ContractWallets;
 impl ContractWallets {
     /// Verdicts on all of `needed`.
     pub(crate) fn verdicts(&self, needed: &[VerificationRequest]) -> Result<Verdicts, Status> {
-        if needed.is_empty() {
-            Ok(Verdicts::default())
-        } else {
-            Err(Self::no_route())
-        }
+        if needed.is_empty() { Ok(Verdicts::default()) } else { Err(Self::no_route()) }
     }
 
     /// The answer for a chain that no route leads to.

@@ -247,9 +247,7 @@ fn backend_url(text: &str) -> Result<String, String> {
     let is_authority = !authority.is_empty()
         && !authority.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '@'));
     let port_is_number = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => {
-            !host.is_empty() && port.parse::<u16>().is_ok()
-        }
+        Some((host, port)) if !port.ends_with(']') => !host.is_empty() && port.parse::<u16>().is_ok(),
         _ => true,
     };
     if is_authority && port_is_number {
@@ -260,9 +258,7 @@ fn backend_url(text: &str) -> Result<String, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "write a number of seconds, as 2.5")?;
+    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, as 2.5")?;
     // A year: longer waits overflow timers and mean the same.
     if seconds.is_finite() && (0.0..=31_536_000.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
@@ -284,22 +280,10 @@ mod tests {
 
     #[test]
     fn a_backend_is_a_scheme_a_host_and_a_port() {
-        for good in [
-            "http://127.0.0.1:5050",
-            "https://example.org",
-            "http://[::1]:80/",
-        ] {
+        for good in ["http://127.0.0.1:5050", "https://example.org", "http://[::1]:80/"] {
             assert!(backend_url(good).is_ok(), "{good}");
         }
-        for bad in [
-            "",
-            "127.0.0.1:5050",
-            "ftp://x",
-            "http://",
-            "http://x:port",
-            "http://a b",
-            "http://x/y",
-        ] {
+        for bad in ["", "127.0.0.1:5050", "ftp://x", "http://", "http://x:port", "http://a b", "http://x/y"] {
             assert!(backend_url(bad).is_err(), "{bad}");
         }
     }

@@ -13,17 +13,11 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            usage: false,
-        }
+        Self { text: text.into(), usage: false }
     }
 
     pub(crate) fn usage(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            usage: true,
-        }
+        Self { text: text.into(), usage: true }
     }
 
     /// Prints it and gives the exit status.
@@ -80,11 +74,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         .collect();
     let said = said.join(" ");
     let said = said.strip_prefix("error: ").unwrap_or(&said);
-    let said = if said.is_empty() || !rendered.starts_with("error:") {
-        "no command was named"
-    } else {
-        said
-    };
+    let said = if said.is_empty() || !rendered.starts_with("error:") { "no command was named" } else { said };
     line(&format!("{said} (see `highwater --help`)"));
     ExitCode::from(2)
 }
@@ -97,10 +87,7 @@ pub(crate) fn no_home(dir: &Path) -> Failure {
     ))
 }
 
-#[allow(
-    clippy::print_stderr,
-    reason = "the one place that reports a failure to the person"
-)]
+#[allow(clippy::print_stderr, reason = "the one place that reports a failure to the person")]
 fn line(text: &str) {
     let text: Vec<_> = text.split_whitespace().collect();
     eprintln!("error: {}", text.join(" "));

@@ -37,10 +37,7 @@ impl Home {
         if !home.path(DATABASE_KEY).is_file() {
             return Err(no_home(&args.home));
         }
-        Ok(Self {
-            backend: args.backend.clone().or(home.backend),
-            dir: home.dir,
-        })
+        Ok(Self { backend: args.backend.clone().or(home.backend), dir: home.dir })
     }
 
     /// Makes the home, or goes on where an earlier attempt was cut short. Each file appears whole or not at all, and
@@ -50,9 +47,7 @@ impl Home {
         let backend = backend
             .map(str::to_owned)
             .or_else(|| home.backend.clone())
-            .ok_or_else(|| {
-                Failure::usage("a new home needs its backend: name it with --backend URL")
-            })?;
+            .ok_or_else(|| Failure::usage("a new home needs its backend: name it with --backend URL"))?;
         fs::DirBuilder::new()
             .recursive(true)
             .mode(PRIVATE_DIR)
@@ -65,13 +60,8 @@ impl Home {
             )));
         }
         home.put_new(DATABASE_KEY, || key_text(&DatabaseKey::generate().to_hex()))?;
-        home.put_new(WALLET_KEY, || {
-            key_text(&hex::encode(LocalWallet::generate().to_bytes()))
-        })?;
-        let home = Self {
-            dir: home.dir,
-            backend: Some(backend),
-        };
+        home.put_new(WALLET_KEY, || key_text(&hex::encode(LocalWallet::generate().to_bytes())))?;
+        let home = Self { dir: home.dir, backend: Some(backend) };
         home.store_settings()?;
         Ok(home)
     }
@@ -91,10 +81,7 @@ impl Home {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed("read", &settings, &error)),
         };
-        Ok(Self {
-            dir: dir.to_owned(),
-            backend,
-        })
+        Ok(Self { dir: dir.to_owned(), backend })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -110,12 +97,8 @@ impl Home {
     pub(crate) async fn open_and_register(&self) -> Result<Client, Failure> {
         let path = self.path(WALLET_KEY);
         let key = self.key(&path)?;
-        let wallet = LocalWallet::from_bytes(&key).ok_or_else(|| {
-            Failure::new(format!(
-                "{} holds no private key: restore it",
-                path.display()
-            ))
-        })?;
+        let wallet = LocalWallet::from_bytes(&key)
+            .ok_or_else(|| Failure::new(format!("{} holds no private key: restore it", path.display())))?;
         Ok(self.builder()?.signer(wallet).open().await?)
     }
 
@@ -132,10 +115,7 @@ impl Home {
         let text = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
         let mut key = [0; 32];
         hex::decode_to_slice(text.trim(), &mut key).map_err(|_| {
-            Failure::new(format!(
-                "{} is not a key of 64 hex digits: restore it",
-                path.display()
-            ))
+            Failure::new(format!("{} is not a key of 64 hex digits: restore it", path.display()))
         })?;
         Ok(key)
     }
@@ -152,9 +132,7 @@ impl Home {
         let _ = fs::remove_file(&written);
         match linked {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            linked => linked
-                .and_then(|()| self.sync_dir())
-                .map_err(|error| failed("write", &path, &error)),
+            linked => linked.and_then(|()| self.sync_dir()).map_err(|error| failed("write", &path, &error)),
         }
     }
 
@@ -174,11 +152,7 @@ impl Home {
     fn write_aside(&self, name: &str, content: &[u8]) -> Result<PathBuf, Failure> {
         let aside = self.path(&format!(".{name}.{:016x}", rand::random::<u64>()));
         let write = || {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(PRIVATE)
-                .open(&aside)?;
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&aside)?;
             file.write_all(content)?;
             file.sync_all()
         };

@@ -61,8 +61,7 @@ impl Output {
             }
             Content::Opaque(opaque) => {
                 value["text"] = message.text().unwrap_or_default().into();
-                value["content_type"] =
-                    opaque.content_type.as_ref().map(ToString::to_string).into();
+                value["content_type"] = opaque.content_type.as_ref().map(ToString::to_string).into();
             }
             _ => value["text"] = message.text().unwrap_or_default().into(),
         }
@@ -80,11 +79,7 @@ fn inboxes(inboxes: &std::collections::BTreeSet<highwater::InboxId>) -> Value {
 }
 
 fn fields(change: &MembershipChange) -> Value {
-    change
-        .fields
-        .iter()
-        .map(|(name, old, new)| json!({"field": name, "old": old, "new": new}))
-        .collect()
+    change.fields.iter().map(|(name, old, new)| json!({"field": name, "old": old, "new": new})).collect()
 }
 
 fn for_people(message: &Message) -> String {
@@ -94,11 +89,7 @@ fn for_people(message: &Message) -> String {
         Content::Membership(change) => {
             let mut said = Vec::new();
             let named = |inboxes: &std::collections::BTreeSet<highwater::InboxId>| {
-                inboxes
-                    .iter()
-                    .map(|inbox| short(&inbox.to_string()))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                inboxes.iter().map(|inbox| short(&inbox.to_string())).collect::<Vec<_>>().join(", ")
             };
             if !change.added.is_empty() {
                 said.push(format!("added {}", named(&change.added)));
@@ -107,10 +98,7 @@ fn for_people(message: &Message) -> String {
                 said.push(format!("removed {}", named(&change.removed)));
             }
             for (name, _, new) in &change.fields {
-                said.push(format!(
-                    "set {name} to {}",
-                    new.as_deref().unwrap_or("nothing")
-                ));
+                said.push(format!("set {name} to {}", new.as_deref().unwrap_or("nothing")));
             }
             if said.is_empty() {
                 said.push("changed the group".into());
@@ -133,21 +121,15 @@ pub(crate) fn short(id: &str) -> String {
 pub(crate) fn outcome(outcome: &Outcome) -> (&'static str, Option<u64>, Option<String>) {
     match outcome {
         Outcome::Queued => ("queued", None, None),
-        Outcome::PublishedUnconfirmed { sequence_id } => (
-            "published_unconfirmed",
-            sequence_id.map(highwater::SequenceId::get),
-            None,
-        ),
-        Outcome::Confirmed { sequence_id } => (
-            "confirmed",
-            sequence_id.map(highwater::SequenceId::get),
-            None,
-        ),
-        Outcome::InactiveGroup => (
-            "inactive_group",
-            None,
-            Some("this installation was removed from the group".into()),
-        ),
+        Outcome::PublishedUnconfirmed { sequence_id } => {
+            ("published_unconfirmed", sequence_id.map(highwater::SequenceId::get), None)
+        }
+        Outcome::Confirmed { sequence_id } => {
+            ("confirmed", sequence_id.map(highwater::SequenceId::get), None)
+        }
+        Outcome::InactiveGroup => {
+            ("inactive_group", None, Some("this installation was removed from the group".into()))
+        }
         Outcome::Refused { detail } => ("refused", None, Some(detail.clone())),
         Outcome::Rejected { code } => ("rejected", None, Some(code.clone())),
         _ => ("unknown", None, None),

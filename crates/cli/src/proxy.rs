@@ -26,12 +26,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         let (cuts, down) = (watch::Sender::new(0), watch::Sender::new(false));
         let task = tokio::spawn(accept(listener, target, cuts.clone(), down.clone()));
-        Ok(Self {
-            address,
-            cuts,
-            down,
-            task,
-        })
+        Ok(Self { address, cuts, down, task })
     }
 
     /// What clients connect to.
@@ -128,8 +123,6 @@ mod tests {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), through)
-            .await
-            .unwrap();
+        tokio::time::timeout(Duration::from_secs(10), through).await.unwrap();
     }
 }

@@ -12,10 +12,7 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     /// Resolves when either comes. Cancel-safe.

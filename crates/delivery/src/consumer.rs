@@ -90,15 +90,7 @@ impl DefaultConsumer {
         let ownership = Ownership::acquire(&store).await?;
         let floor = start(&store).await?;
         let wakes = store.wakes();
-        Ok(Self {
-            store,
-            selection,
-            ownership,
-            out: None,
-            floor,
-            wakes,
-            ended: false,
-        })
+        Ok(Self { store, selection, ownership, out: None, floor, wakes, ended: false })
     }
 
     /// Acknowledges the item that is out, if any, and hands out the next one that is stored:
@@ -146,8 +138,7 @@ impl DefaultConsumer {
 
     /// The item that is out and not acknowledged.
     pub fn out(&self) -> Option<DeliveryCursor> {
-        self.out
-            .map(|out| DeliveryCursor::after(self.store.database_id(), out.number))
+        self.out.map(|out| DeliveryCursor::after(self.store.database_id(), out.number))
     }
 
     /// Replaces scope and filters from the next handoff on. The item that is out stays out; D stays,
@@ -169,18 +160,12 @@ impl DefaultConsumer {
     /// # Errors
     /// When the database fails; ownership then ends by the lock that is freed all the same.
     pub async fn release(self) -> Result<(), ConsumerError> {
-        let Self {
-            store, ownership, ..
-        } = self;
+        let Self { store, ownership, .. } = self;
         ownership.release(&store).await
     }
 
     fn check_open(&self) -> Result<(), ConsumerError> {
-        if self.ended {
-            Err(ConsumerError::Ended)
-        } else {
-            Ok(())
-        }
+        if self.ended { Err(ConsumerError::Ended) } else { Ok(()) }
     }
 
     /// The first error is the last thing that happens here (PROC-040).
@@ -220,18 +205,12 @@ impl DefaultConsumer {
     }
 
     fn hand_out(&mut self, message: StoredMessage) -> Result<Item, ConsumerError> {
-        let number = message.delivery_number.ok_or(DeliveryError::Damaged(
-            "an eligible message has no delivery number",
-        ))?;
+        let number = message
+            .delivery_number
+            .ok_or(DeliveryError::Damaged("an eligible message has no delivery number"))?;
         self.settle_out();
-        self.out = Some(Out {
-            group: message.group,
-            number,
-        });
-        Ok(Item {
-            message,
-            cursor: DeliveryCursor::after(self.store.database_id(), number),
-        })
+        self.out = Some(Out { group: message.group, number });
+        Ok(Item { message, cursor: DeliveryCursor::after(self.store.database_id(), number) })
     }
 
     /// The item that was out is acknowledged.
@@ -274,9 +253,7 @@ impl DefaultConsumer {
             token: self.ownership.token,
             out: self.out,
             next: and_next.then(|| self.selection.clone()),
-            floor: self
-                .out
-                .map_or(self.floor, |out| self.floor.max(out.number.get())),
+            floor: self.out.map_or(self.floor, |out| self.floor.max(out.number.get())),
         };
         let outcome = self
             .store
@@ -327,9 +304,7 @@ impl Attempt {
 /// Where a consumer with any selection may start to look.
 async fn start(store: &Store) -> Result<u64, ConsumerError> {
     store
-        .read("consumer start", |tx| {
-            Box::pin(async move { first_undelivered(tx).await })
-        })
+        .read("consumer start", |tx| Box::pin(async move { first_undelivered(tx).await }))
         .await
         .map_err(ConsumerError::Delivery)
 }
@@ -374,16 +349,11 @@ async fn first_candidate(
         return Ok((None, last));
     }
     let mut query = QueryBuilder::new("SELECT m.delivery_number");
-    query
-        .push(FROM)
-        .push("WHERE m.delivery_number > ")
-        .push_bind(floor as i64);
+    query.push(FROM).push("WHERE m.delivery_number > ").push_bind(floor as i64);
     push_candidates(&mut query, selection, tx.now_ns());
     query.push(" ORDER BY m.delivery_number LIMIT 1");
     let row = query.build().fetch_optional(tx.conn()).await?;
-    let next = row
-        .map(|row| DeliveryNumber::from_stored(row.try_get(0)?))
-        .transpose()?;
+    let next = row.map(|row| DeliveryNumber::from_stored(row.try_get(0)?)).transpose()?;
     Ok((next.map(DeliveryNumber::get), last))
 }
 
@@ -395,23 +365,13 @@ async fn first_passing(
 ) -> Result<Option<StoredMessage>, DeliveryError> {
     let mut query = QueryBuilder::new("SELECT ");
     query.push(COLUMNS).push(FROM);
-    query
-        .push("WHERE m.delivery_number > ")
-        .push_bind(floor as i64);
-    query
-        .push(" AND m.delivery_number <= ")
-        .push_bind(end as i64);
+    query.push("WHERE m.delivery_number > ").push_bind(floor as i64);
+    query.push(" AND m.delivery_number <= ").push_bind(end as i64);
     push_candidates(&mut query, selection, tx.now_ns());
     query.push(" AND ");
     selection.push_filter(&mut query);
     query.push(" ORDER BY m.delivery_number LIMIT 1");
-    query
-        .build()
-        .fetch_optional(tx.conn())
-        .await?
-        .as_ref()
-        .map(from_row)
-        .transpose()
+    query.build().fetch_optional(tx.conn()).await?.as_ref().map(from_row).transpose()
 }
 
 /// Moves D over the candidates that the filter excludes, from above `floor` through `through`
@@ -427,12 +387,8 @@ async fn exclude(
          SELECT m.group_id, max(m.delivery_number)",
     );
     query.push(FROM);
-    query
-        .push("WHERE m.delivery_number > ")
-        .push_bind(floor as i64);
-    query
-        .push(" AND m.delivery_number <= ")
-        .push_bind(through as i64);
+    query.push("WHERE m.delivery_number > ").push_bind(floor as i64);
+    query.push(" AND m.delivery_number <= ").push_bind(through as i64);
     push_candidates(&mut query, selection, tx.now_ns());
     query.push(" AND NOT ");
     selection.push_filter(&mut query);

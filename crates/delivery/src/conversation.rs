@@ -141,10 +141,7 @@ impl Consent {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn put_conversation(
-    tx: &mut WriteTx,
-    conversation: Conversation,
-) -> Result<(), DeliveryError> {
+pub async fn put_conversation(tx: &mut WriteTx, conversation: Conversation) -> Result<(), DeliveryError> {
     sqlx::query(
         "INSERT INTO delivery_conversations \
              (group_id, kind, peer, state, consent, name, created_ns, adder, discovered_by) \
@@ -188,11 +185,7 @@ pub async fn set_state(
 ///
 /// # Errors
 /// [`DeliveryError::UnknownConversation`]; when the database fails.
-pub async fn set_name(
-    tx: &mut WriteTx,
-    group: GroupId,
-    name: Option<&str>,
-) -> Result<(), DeliveryError> {
+pub async fn set_name(tx: &mut WriteTx, group: GroupId, name: Option<&str>) -> Result<(), DeliveryError> {
     let updated = sqlx::query("UPDATE delivery_conversations SET name = ? WHERE group_id = ?")
         .bind(name)
         .bind(group.as_bytes().as_slice())
@@ -205,11 +198,7 @@ pub async fn set_name(
 ///
 /// # Errors
 /// [`DeliveryError::UnknownConversation`]; when the database fails.
-pub async fn set_consent(
-    tx: &mut WriteTx,
-    group: GroupId,
-    consent: Consent,
-) -> Result<(), DeliveryError> {
+pub async fn set_consent(tx: &mut WriteTx, group: GroupId, consent: Consent) -> Result<(), DeliveryError> {
     let updated = sqlx::query("UPDATE delivery_conversations SET consent = ? WHERE group_id = ?")
         .bind(consent.stored())
         .bind(group.as_bytes().as_slice())
@@ -219,11 +208,7 @@ pub async fn set_consent(
 }
 
 fn found(group: GroupId, rows: u64) -> Result<(), DeliveryError> {
-    if rows == 0 {
-        Err(DeliveryError::UnknownConversation(group))
-    } else {
-        Ok(())
-    }
+    if rows == 0 { Err(DeliveryError::UnknownConversation(group)) } else { Ok(()) }
 }
 
 const SELECT: &str = "SELECT c.group_id, c.kind, c.peer, c.state, c.consent, c.name, c.created_ns, \
@@ -238,9 +223,7 @@ pub async fn conversation(
     group: GroupId,
 ) -> Result<Option<Conversation>, DeliveryError> {
     let mut query = QueryBuilder::new(SELECT);
-    query
-        .push("WHERE c.group_id = ")
-        .push_bind(group.as_bytes().to_vec());
+    query.push("WHERE c.group_id = ").push_bind(group.as_bytes().to_vec());
     let row = query.build().fetch_optional(tx.conn()).await?;
     row.as_ref().map(from_row).transpose()
 }
@@ -252,13 +235,7 @@ pub async fn conversation(
 pub async fn conversations(tx: &mut impl Reads) -> Result<Vec<Conversation>, DeliveryError> {
     let mut query = QueryBuilder::new(SELECT);
     query.push("ORDER BY c.group_id");
-    query
-        .build()
-        .fetch_all(tx.conn())
-        .await?
-        .iter()
-        .map(from_row)
-        .collect()
+    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
 }
 
 /// The DMs with an inbox, the most recently active one first. Two people can have more than one,
@@ -266,25 +243,14 @@ pub async fn conversations(tx: &mut impl Reads) -> Result<Vec<Conversation>, Del
 ///
 /// # Errors
 /// When the database fails.
-pub async fn dms_with(
-    tx: &mut impl Reads,
-    peer: InboxId,
-) -> Result<Vec<Conversation>, DeliveryError> {
+pub async fn dms_with(tx: &mut impl Reads, peer: InboxId) -> Result<Vec<Conversation>, DeliveryError> {
     let mut query = QueryBuilder::new(SELECT);
-    query
-        .push("WHERE c.peer = ")
-        .push_bind(peer.as_bytes().to_vec());
+    query.push("WHERE c.peer = ").push_bind(peer.as_bytes().to_vec());
     query.push(
         " ORDER BY coalesce((SELECT max(m.delivery_number) FROM delivery_messages AS m \
          WHERE m.group_id = c.group_id), 0) DESC, c.created_ns DESC, c.group_id",
     );
-    query
-        .build()
-        .fetch_all(tx.conn())
-        .await?
-        .iter()
-        .map(from_row)
-        .collect()
+    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
 }
 
 /// The conversations that Welcomes at or below a position brought, in the order of the Welcomes.

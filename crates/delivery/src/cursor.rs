@@ -24,10 +24,7 @@ pub struct DeliveryCursor {
 impl DeliveryCursor {
     /// Before the first item of a database.
     pub fn beginning(database: DatabaseId) -> Self {
-        Self {
-            database,
-            number: 0,
-        }
+        Self { database, number: 0 }
     }
 
     pub(crate) fn at(database: DatabaseId, number: u64) -> Self {
@@ -35,10 +32,7 @@ impl DeliveryCursor {
     }
 
     pub(crate) fn after(database: DatabaseId, number: DeliveryNumber) -> Self {
-        Self {
-            database,
-            number: number.get(),
-        }
+        Self { database, number: number.get() }
     }
 
     /// The database that gave it out.
@@ -58,21 +52,13 @@ impl DeliveryCursor {
         database: DatabaseId,
     ) -> Result<u64, DeliveryError> {
         if self.database != database {
-            return Err(CursorError::OtherDatabase {
-                expected: database,
-                found: self.database,
-            }
-            .into());
+            return Err(CursorError::OtherDatabase { expected: database, found: self.database }.into());
         }
         let last = last_number(tx).await?;
         if self.number > last {
             // An older copy of the file was put in place. Reading on from here would skip
             // everything that this copy has yet to number.
-            return Err(CursorError::Ahead {
-                number: self.number,
-                last,
-            }
-            .into());
+            return Err(CursorError::Ahead { number: self.number, last }.into());
         }
         Ok(self.number)
     }
@@ -87,10 +73,7 @@ impl DeliveryCursor {
 }
 
 fn checksum(body: &[u8]) -> [u8; CHECKSUM] {
-    let digest = Sha256::new()
-        .chain_update(b"highwater delivery cursor")
-        .chain_update(body)
-        .finalize();
+    let digest = Sha256::new().chain_update(b"highwater delivery cursor").chain_update(body).finalize();
     [digest[0], digest[1], digest[2], digest[3]]
 }
 
@@ -130,10 +113,7 @@ impl FromStr for DeliveryCursor {
         if i64::try_from(number).is_err() {
             return Err(CursorError::Malformed);
         }
-        Ok(Self {
-            database: DatabaseId::from_bytes(database),
-            number,
-        })
+        Ok(Self { database: DatabaseId::from_bytes(database), number })
     }
 }
 

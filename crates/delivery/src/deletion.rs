@@ -97,11 +97,7 @@ fn deletable(content: &[u8]) -> bool {
     EncodedContent::decode(content)
         .ok()
         .and_then(|content| content.r#type)
-        .is_some_and(|found| {
-            DELETABLE
-                .iter()
-                .any(|name| is_first_version_of(&found, name))
-        })
+        .is_some_and(|found| DELETABLE.iter().any(|name| is_first_version_of(&found, name)))
 }
 
 fn is_first_version_of(found: &ContentTypeId, name: &str) -> bool {

@@ -30,10 +30,9 @@ impl DeliveryError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Store(error) => error.is_retryable(),
-            Self::Cursor(_)
-            | Self::UnknownMessage(_)
-            | Self::UnknownConversation(_)
-            | Self::Damaged(_) => false,
+            Self::Cursor(_) | Self::UnknownMessage(_) | Self::UnknownConversation(_) | Self::Damaged(_) => {
+                false
+            }
         }
     }
 }

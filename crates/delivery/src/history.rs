@@ -4,8 +4,8 @@ use highwater_store::{DatabaseId, Reads};
 use sqlx::{QueryBuilder, Row as _, Sqlite};
 
 use crate::{
-    DeliveryCursor, DeliveryError, MAX_LOCAL_READ_BYTES, MAX_LOCAL_READ_ROWS, Selection,
-    StoredMessage, last_number,
+    DeliveryCursor, DeliveryError, MAX_LOCAL_READ_BYTES, MAX_LOCAL_READ_ROWS, Selection, StoredMessage,
+    last_number,
     message::{COLUMNS, LOCAL_BYTES, from_row},
     selection::{FROM, push_eligible},
 };
@@ -102,12 +102,7 @@ pub async fn history(
     })
 }
 
-fn push_matching(
-    sql: &mut QueryBuilder<Sqlite>,
-    query: &HistoryQuery,
-    from: Option<u64>,
-    now_ns: i64,
-) {
+fn push_matching(sql: &mut QueryBuilder<Sqlite>, query: &HistoryQuery, from: Option<u64>, now_ns: i64) {
     sql.push(FROM).push("WHERE ");
     push_eligible(sql, now_ns);
     sql.push(" AND ");
@@ -119,8 +114,7 @@ fn push_matching(
         Order::OldestFirst => (">", "ASC"),
     };
     if let Some(from) = from {
-        sql.push(format_args!(" AND m.delivery_number {compare} "))
-            .push_bind(from as i64);
+        sql.push(format_args!(" AND m.delivery_number {compare} ")).push_bind(from as i64);
     }
     sql.push(format_args!(" ORDER BY m.delivery_number {direction}"));
 }
@@ -134,9 +128,7 @@ async fn read(
         return Ok(Vec::new());
     }
     let mut query = QueryBuilder::new("SELECT ");
-    query
-        .push(COLUMNS)
-        .push(" FROM delivery_messages AS m WHERE m.delivery_number IN (");
+    query.push(COLUMNS).push(" FROM delivery_messages AS m WHERE m.delivery_number IN (");
     let mut list = query.separated(", ");
     for number in numbers {
         list.push_bind(*number);
@@ -146,11 +138,5 @@ async fn read(
         Order::NewestFirst => "DESC",
         Order::OldestFirst => "ASC",
     });
-    query
-        .build()
-        .fetch_all(tx.conn())
-        .await?
-        .iter()
-        .map(from_row)
-        .collect()
+    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
 }

@@ -6,9 +6,7 @@ use highwater_store::WriteTx;
 use highwater_wire::{MessageId, SequenceId};
 use sqlx::{QueryBuilder, Row as _};
 
-use crate::{
-    DeliveryError, DeliveryNumber, MessageStatus, NewMessage, message, position::take_numbers,
-};
+use crate::{DeliveryError, DeliveryNumber, MessageStatus, NewMessage, message, position::take_numbers};
 
 /// Whether an insertion changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +24,7 @@ const ROWS_PER_STATEMENT: usize = 512;
 ///
 /// # Errors
 /// When the database fails.
-pub async fn insert_unpublished(
-    tx: &mut WriteTx,
-    message: NewMessage,
-) -> Result<Inserted, DeliveryError> {
+pub async fn insert_unpublished(tx: &mut WriteTx, message: NewMessage) -> Result<Inserted, DeliveryError> {
     if !known(tx, &[message.id]).await?.is_empty() {
         return Ok(Inserted::Duplicate);
     }
@@ -56,38 +51,20 @@ pub async fn insert_published(
         .map(|message| {
             let published = known.get(&message.id) == Some(&MessageStatus::Published);
             let again = !seen.insert(message.id);
-            if published || again {
-                Inserted::Duplicate
-            } else {
-                Inserted::New
-            }
+            if published || again { Inserted::Duplicate } else { Inserted::New }
         })
         .collect();
-    let count = inserted
-        .iter()
-        .filter(|inserted| **inserted == Inserted::New)
-        .count();
+    let count = inserted.iter().filter(|inserted| **inserted == Inserted::New).count();
     if count == 0 {
         return Ok(inserted);
     }
     let first = take_numbers(tx, count).await?;
-    let new = messages
-        .iter()
-        .zip(&inserted)
-        .filter(|(_, it)| **it == Inserted::New);
+    let new = messages.iter().zip(&inserted).filter(|(_, it)| **it == Inserted::New);
     let mut rows = Vec::with_capacity(count);
     for ((message, _), number) in new.zip(first..) {
         let number = DeliveryNumber(number);
         if known.contains_key(&message.id) {
-            publish(
-                tx,
-                message.id,
-                number,
-                message.sequence_id,
-                message.sent_ns,
-                message.expires_ns,
-            )
-            .await?;
+            publish(tx, message.id, number, message.sequence_id, message.sent_ns, message.expires_ns).await?;
         } else {
             rows.push((message, Some(number)));
         }
@@ -108,9 +85,7 @@ pub async fn confirm(
     sent_ns: i64,
     expires_ns: Option<i64>,
 ) -> Result<DeliveryNumber, DeliveryError> {
-    let stored = message(tx, id)
-        .await?
-        .ok_or(DeliveryError::UnknownMessage(id))?;
+    let stored = message(tx, id).await?.ok_or(DeliveryError::UnknownMessage(id))?;
     if let Some(number) = stored.delivery_number {
         return Ok(number);
     }
@@ -147,12 +122,11 @@ pub async fn fail(tx: &mut WriteTx, id: MessageId, reason: &str) -> Result<(), D
 /// # Errors
 /// When the database fails.
 pub async fn delete(tx: &mut WriteTx, id: MessageId) -> Result<bool, DeliveryError> {
-    let deleted = sqlx::query(
-        "UPDATE delivery_messages SET deleted = 1, content = x'' WHERE id = ? AND deleted = 0",
-    )
-    .bind(id.as_bytes().as_slice())
-    .execute(tx.conn())
-    .await?;
+    let deleted =
+        sqlx::query("UPDATE delivery_messages SET deleted = 1, content = x'' WHERE id = ? AND deleted = 0")
+            .bind(id.as_bytes().as_slice())
+            .execute(tx.conn())
+            .await?;
     Ok(deleted.rows_affected() > 0)
 }
 
@@ -216,11 +190,7 @@ async fn insert(
                 .push_bind(number.map(DeliveryNumber::as_i64))
                 .push_bind(message.expires_ns)
                 .push_bind(message.sender_inbox.as_bytes().to_vec())
-                .push_bind(
-                    message
-                        .sender_installation
-                        .map(|key| key.as_bytes().to_vec()),
-                )
+                .push_bind(message.sender_installation.map(|key| key.as_bytes().to_vec()))
                 .push_bind(message.sent_ns)
                 .push_bind(message.sequence_id.map(SequenceId::as_i64))
                 .push_bind(message.idempotency_key.clone())

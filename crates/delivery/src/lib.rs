@@ -46,16 +46,13 @@ pub use audit::audit;
 pub use consumer::{Acknowledgement, DefaultConsumer, Item};
 pub use conversation::{
     Consent, Conversation, ConversationKind, ConversationState, ConversationType, conversation,
-    conversations, discovered_through, dms_with, put_conversation, set_consent, set_name,
-    set_state,
+    conversations, discovered_through, dms_with, put_conversation, set_consent, set_name, set_state,
 };
 pub use cursor::{CursorError, DeliveryCursor};
 pub use deletion::{Deletion, DeletionRefusal, apply_deletion};
 pub use error::{ConsumerError, DeliveryError};
 pub use history::{HistoryPage, HistoryQuery, Order, history};
-pub use insert::{
-    Inserted, confirm, delete, erase_expired, fail, insert_published, insert_unpublished,
-};
+pub use insert::{Inserted, confirm, delete, erase_expired, fail, insert_published, insert_unpublished};
 pub use message::{MessageKind, MessageStatus, NewMessage, StoredMessage, message, unpublished};
 pub use ownership::{ConsumerOwner, DEFAULT_CONSUMER_LEASE, owner};
 pub use position::{DeliveredPosition, DeliveryNumber, delivered, last_number, positions};
@@ -68,7 +65,5 @@ pub const MAX_LOCAL_READ_ROWS: u32 = 128;
 pub const MAX_LOCAL_READ_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations = Migrations {
-    owner: "delivery",
-    steps: &[include_str!("../migrations/1.sql")],
-};
+pub const MIGRATIONS: Migrations =
+    Migrations { owner: "delivery", steps: &[include_str!("../migrations/1.sql")] };

@@ -94,8 +94,7 @@ impl StoredMessage {
     /// The cursor that resumes strictly after this message; `None` while it has no delivery number
     /// (PROC-050).
     pub fn cursor(&self, database: DatabaseId) -> Option<DeliveryCursor> {
-        self.delivery_number
-            .map(|number| DeliveryCursor::after(database, number))
+        self.delivery_number.map(|number| DeliveryCursor::after(database, number))
     }
 
     /// What it counts in a local read.
@@ -173,13 +172,9 @@ pub(crate) const COLUMNS: &str = "m.id, m.group_id, m.kind, m.sender_inbox, m.se
      m.delivery_number, m.failure, m.deleted";
 
 pub(crate) fn from_row(row: &SqliteRow) -> Result<StoredMessage, DeliveryError> {
-    let installation = row
-        .try_get::<Option<&[u8]>, _>(4)?
-        .map(InstallationKey::try_from);
+    let installation = row.try_get::<Option<&[u8]>, _>(4)?.map(InstallationKey::try_from);
     let sequence_id = row.try_get::<Option<i64>, _>(8)?.map(SequenceId::try_from);
-    let number = row
-        .try_get::<Option<i64>, _>(11)?
-        .map(DeliveryNumber::from_stored);
+    let number = row.try_get::<Option<i64>, _>(11)?.map(DeliveryNumber::from_stored);
     Ok(StoredMessage {
         id: MessageId::try_from(row.try_get::<&[u8], _>(0)?)?,
         group: GroupId::try_from(row.try_get::<&[u8], _>(1)?)?,
@@ -202,14 +197,9 @@ pub(crate) fn from_row(row: &SqliteRow) -> Result<StoredMessage, DeliveryError> 
 ///
 /// # Errors
 /// When the database fails.
-pub async fn message(
-    tx: &mut impl Reads,
-    id: MessageId,
-) -> Result<Option<StoredMessage>, DeliveryError> {
+pub async fn message(tx: &mut impl Reads, id: MessageId) -> Result<Option<StoredMessage>, DeliveryError> {
     let mut query = sqlx::QueryBuilder::new("SELECT ");
-    query
-        .push(COLUMNS)
-        .push(" FROM delivery_messages AS m WHERE m.id = ");
+    query.push(COLUMNS).push(" FROM delivery_messages AS m WHERE m.id = ");
     query.push_bind(id.as_bytes().to_vec());
     let row = query.build().fetch_optional(tx.conn()).await?;
     row.as_ref().map(from_row).transpose()
@@ -220,22 +210,13 @@ pub async fn message(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn unpublished(
-    tx: &mut impl Reads,
-    group: GroupId,
-) -> Result<Vec<StoredMessage>, DeliveryError> {
+pub async fn unpublished(tx: &mut impl Reads, group: GroupId) -> Result<Vec<StoredMessage>, DeliveryError> {
     let mut query = sqlx::QueryBuilder::new("SELECT ");
     query.push(COLUMNS);
-    query.push(" FROM delivery_messages AS m WHERE m.delivery_number IS NULL AND m.deleted = 0 AND m.group_id = ");
+    query.push(
+        " FROM delivery_messages AS m WHERE m.delivery_number IS NULL AND m.deleted = 0 AND m.group_id = ",
+    );
     query.push_bind(group.as_bytes().to_vec());
-    query
-        .push(" ORDER BY m.rowid LIMIT ")
-        .push_bind(MAX_LOCAL_READ_ROWS);
-    query
-        .build()
-        .fetch_all(tx.conn())
-        .await?
-        .iter()
-        .map(from_row)
-        .collect()
+    query.push(" ORDER BY m.rowid LIMIT ").push_bind(MAX_LOCAL_READ_ROWS);
+    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
 }

@@ -66,23 +66,15 @@ struct Stored {
 }
 
 async fn stored(tx: &mut impl Reads) -> Result<Option<Stored>, DeliveryError> {
-    let row =
-        sqlx::query("SELECT token, slot, process, acquired_ns, expires_ns FROM delivery_consumer")
-            .fetch_optional(tx.conn())
-            .await?;
+    let row = sqlx::query("SELECT token, slot, process, acquired_ns, expires_ns FROM delivery_consumer")
+        .fetch_optional(tx.conn())
+        .await?;
     let Some(row) = row else { return Ok(None) };
     let token = <[u8; 16]>::try_from(row.try_get::<&[u8], _>(0)?)
         .map_err(|_| DeliveryError::Damaged("the consumer's token has the wrong length"))?;
-    let owner = ConsumerOwner {
-        process: row.try_get(2)?,
-        acquired_ns: row.try_get(3)?,
-        until_ns: row.try_get(4)?,
-    };
-    Ok(Some(Stored {
-        token: Token(token),
-        slot: row.try_get(1)?,
-        owner,
-    }))
+    let owner =
+        ConsumerOwner { process: row.try_get(2)?, acquired_ns: row.try_get(3)?, until_ns: row.try_get(4)? };
+    Ok(Some(Stored { token: Token(token), slot: row.try_get(1)?, owner }))
 }
 
 /// A held lock file. Freed when dropped, or when the process ends.
@@ -128,19 +120,13 @@ fn any_lock(database: &Path) -> Result<Lock, ConsumerError> {
 
 /// Becomes the owner, or says who is. The lock is tried inside the transaction: the writer is what
 /// keeps two successors of one dead owner apart.
-pub(crate) async fn acquire(
-    tx: &mut WriteTx,
-    database: &Path,
-) -> Result<(Token, Lock), ConsumerError> {
+pub(crate) async fn acquire(tx: &mut WriteTx, database: &Path) -> Result<(Token, Lock), ConsumerError> {
     let now = tx.now_ns();
     let lock = match stored(tx).await? {
         None => any_lock(database)?,
         Some(Stored { slot, owner, .. }) => match try_lock(database, slot)? {
             Some(lock) => {
-                tracing::info!(
-                    process = owner.process,
-                    "taking over from a consumer that is gone"
-                );
+                tracing::info!(process = owner.process, "taking over from a consumer that is gone");
                 lock
             }
             None if owner.until_ns > now => {
@@ -150,10 +136,7 @@ pub(crate) async fn acquire(
                 });
             }
             None => {
-                tracing::warn!(
-                    process = owner.process,
-                    "taking over from a frozen consumer"
-                );
+                tracing::warn!(process = owner.process, "taking over from a frozen consumer");
                 any_lock(database)?
             }
         },
@@ -256,24 +239,16 @@ impl Ownership {
     pub(crate) async fn acquire(store: &Store) -> Result<Self, ConsumerError> {
         let database = store.path().to_path_buf();
         let (token, lock) = store
-            .write("consumer acquire", move |tx| {
-                Box::pin(async move { acquire(tx, &database).await })
-            })
+            .write("consumer acquire", move |tx| Box::pin(async move { acquire(tx, &database).await }))
             .await?;
-        Ok(Self {
-            token,
-            lock,
-            renewal: keep_renewing(store.clone(), token),
-        })
+        Ok(Self { token, lock, renewal: keep_renewing(store.clone(), token) })
     }
 
     /// [`reacquire`] and carry on; an error when somebody took over.
     pub(crate) async fn reacquire(&mut self, store: &Store) -> Result<(), ConsumerError> {
         let (token, slot) = (self.token, self.lock.slot);
         let fresh = store
-            .write("consumer reacquire", move |tx| {
-                Box::pin(async move { reacquire(tx, token, slot).await })
-            })
+            .write("consumer reacquire", move |tx| Box::pin(async move { reacquire(tx, token, slot).await }))
             .await
             .map_err(ConsumerError::Delivery)?;
         self.token = fresh.ok_or(ConsumerError::OwnershipLost)?;
@@ -286,9 +261,7 @@ impl Ownership {
     pub(crate) async fn release(self, store: &Store) -> Result<(), ConsumerError> {
         let token = self.token;
         store
-            .write("consumer release", move |tx| {
-                Box::pin(async move { release(tx, token).await })
-            })
+            .write("consumer release", move |tx| Box::pin(async move { release(tx, token).await }))
             .await
             .map_err(ConsumerError::Delivery)
     }
@@ -305,9 +278,7 @@ fn keep_renewing(store: Store, token: Token) -> JoinHandle<()> {
         loop {
             tokio::time::sleep(DEFAULT_CONSUMER_LEASE / 3).await;
             let renewed: Result<_, DeliveryError> = store
-                .write("consumer renew", move |tx| {
-                    Box::pin(async move { renew(tx, token).await })
-                })
+                .write("consumer renew", move |tx| Box::pin(async move { renew(tx, token).await }))
                 .await;
             match renewed {
                 Ok(Standing::Owner) => {}

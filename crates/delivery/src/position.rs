@@ -57,9 +57,7 @@ impl DeliveredPosition {
     }
 
     fn from_stored(number: i64) -> Result<Self, DeliveryError> {
-        u64::try_from(number)
-            .map(Self)
-            .map_err(|_| DeliveryError::Damaged("D is negative"))
+        u64::try_from(number).map(Self).map_err(|_| DeliveryError::Damaged("D is negative"))
     }
 }
 
@@ -67,10 +65,7 @@ impl DeliveredPosition {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn delivered(
-    tx: &mut impl Reads,
-    group: GroupId,
-) -> Result<DeliveredPosition, DeliveryError> {
+pub async fn delivered(tx: &mut impl Reads, group: GroupId) -> Result<DeliveredPosition, DeliveryError> {
     let row = sqlx::query("SELECT delivered FROM delivery_positions WHERE group_id = ?")
         .bind(group.as_bytes().as_slice())
         .fetch_optional(tx.conn())
@@ -85,12 +80,8 @@ pub async fn delivered(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn positions(
-    tx: &mut impl Reads,
-) -> Result<BTreeMap<GroupId, DeliveredPosition>, DeliveryError> {
-    let rows = sqlx::query("SELECT group_id, delivered FROM delivery_positions")
-        .fetch_all(tx.conn())
-        .await?;
+pub async fn positions(tx: &mut impl Reads) -> Result<BTreeMap<GroupId, DeliveredPosition>, DeliveryError> {
+    let rows = sqlx::query("SELECT group_id, delivered FROM delivery_positions").fetch_all(tx.conn()).await?;
     rows.iter()
         .map(|row| {
             let group = GroupId::try_from(row.try_get::<&[u8], _>(0)?)?;
@@ -104,9 +95,7 @@ pub async fn positions(
 /// # Errors
 /// When the database fails.
 pub async fn last_number(tx: &mut impl Reads) -> Result<u64, DeliveryError> {
-    let row = sqlx::query("SELECT last FROM delivery_counter")
-        .fetch_one(tx.conn())
-        .await?;
+    let row = sqlx::query("SELECT last FROM delivery_counter").fetch_one(tx.conn()).await?;
     u64::try_from(row.try_get::<i64, _>(0)?)
         .map_err(|_| DeliveryError::Damaged("the delivery counter is negative"))
 }

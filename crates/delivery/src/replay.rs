@@ -36,18 +36,10 @@ impl ReplayReader {
     ) -> Result<Self, DeliveryError> {
         let database = store.database_id();
         let position = store
-            .read("replay open", move |tx| {
-                Box::pin(async move { from.check(tx, database).await })
-            })
+            .read("replay open", move |tx| Box::pin(async move { from.check(tx, database).await }))
             .await?;
         let wakes = store.wakes();
-        Ok(Self {
-            store,
-            database,
-            selection,
-            position,
-            wakes,
-        })
+        Ok(Self { store, database, selection, position, wakes })
     }
 
     /// The next item that is stored now, or `None`. Scope, filter and eligibility are those of this
@@ -61,22 +53,17 @@ impl ReplayReader {
         let (position, selection) = (self.position, self.selection.clone());
         let (found, last) = self
             .store
-            .read("replay next", move |tx| {
-                Box::pin(async move { find(tx, &selection, position).await })
-            })
+            .read("replay next", move |tx| Box::pin(async move { find(tx, &selection, position).await }))
             .await?;
         let Some(message) = found else {
             self.position = self.position.max(last);
             return Ok(None);
         };
-        let number = message.delivery_number.ok_or(DeliveryError::Damaged(
-            "an eligible message has no delivery number",
-        ))?;
+        let number = message
+            .delivery_number
+            .ok_or(DeliveryError::Damaged("an eligible message has no delivery number"))?;
         self.position = number.get();
-        Ok(Some(Item {
-            message,
-            cursor: DeliveryCursor::after(self.database, number),
-        }))
+        Ok(Some(Item { message, cursor: DeliveryCursor::after(self.database, number) }))
     }
 
     /// The next item, waiting for one to be stored if need be: by this process, by another or by an
@@ -106,11 +93,7 @@ async fn find(
     position: u64,
 ) -> Result<(Option<crate::StoredMessage>, u64), DeliveryError> {
     let mut query = QueryBuilder::new("SELECT ");
-    query
-        .push(COLUMNS)
-        .push(FROM)
-        .push("WHERE m.delivery_number > ")
-        .push_bind(position as i64);
+    query.push(COLUMNS).push(FROM).push("WHERE m.delivery_number > ").push_bind(position as i64);
     query.push(" AND ");
     push_eligible(&mut query, tx.now_ns());
     query.push(" AND ");

@@ -40,10 +40,7 @@ impl Selection {
 
     /// Everything of some groups.
     pub fn groups(groups: impl IntoIterator<Item = GroupId>) -> Self {
-        Self {
-            scope: Scope::Groups(groups.into_iter().collect()),
-            ..Self::default()
-        }
+        Self { scope: Scope::Groups(groups.into_iter().collect()), ..Self::default() }
     }
 
     /// Only conversations with one of these consents.
@@ -74,12 +71,7 @@ impl Selection {
             Scope::Groups(groups) if groups.len() == 1 => {
                 // One group is read along its own index.
                 query.push("m.group_id = ");
-                query.push_bind(
-                    groups
-                        .iter()
-                        .flat_map(|group| group.to_bytes())
-                        .collect::<Vec<_>>(),
-                );
+                query.push_bind(groups.iter().flat_map(|group| group.to_bytes()).collect::<Vec<_>>());
             }
             Scope::Groups(groups) => {
                 // The plus keeps the read in delivery order, whatever the number of groups; one
@@ -94,17 +86,9 @@ impl Selection {
     /// Appends a condition on `c`: not excluded by the filter.
     pub(crate) fn push_filter(&self, query: &mut QueryBuilder<Sqlite>) {
         query.push("(1");
-        let consents = self
-            .consent
-            .iter()
-            .map(|set| set.iter().map(|it| it.stored()).collect());
-        let kinds = self
-            .kinds
-            .iter()
-            .map(|set| set.iter().map(|it| it.stored()).collect());
-        let parts = consents
-            .map(|set| ("consent", set))
-            .chain(kinds.map(|set| ("kind", set)));
+        let consents = self.consent.iter().map(|set| set.iter().map(|it| it.stored()).collect());
+        let kinds = self.kinds.iter().map(|set| set.iter().map(|it| it.stored()).collect());
+        let parts = consents.map(|set| ("consent", set)).chain(kinds.map(|set| ("kind", set)));
         for (column, set) in parts {
             let set: Vec<i64> = set;
             query.push(format_args!(" AND c.{column} IN ("));
@@ -125,8 +109,5 @@ pub(crate) const FROM: &str = " FROM delivery_messages AS m \
 /// Appends a condition on `m`: Published, retained, not past its time (PROC-025, STR-103).
 pub(crate) fn push_eligible(query: &mut QueryBuilder<Sqlite>, now_ns: i64) {
     query.push("m.delivery_number IS NOT NULL AND m.status = 2 AND m.deleted = 0 ");
-    query
-        .push("AND (m.expires_ns IS NULL OR m.expires_ns > ")
-        .push_bind(now_ns)
-        .push(")");
+    query.push("AND (m.expires_ns IS NULL OR m.expires_ns > ").push_bind(now_ns).push(")");
 }

@@ -45,12 +45,10 @@ impl Client {
                 })
             })
             .await?;
-        Ok(audits
-            .into_iter()
-            .fold(AuditReport::default(), |mut report, audit| {
-                report.checks += audit.checks;
-                report.violations.extend(audit.violations);
-                report
-            }))
+        Ok(audits.into_iter().fold(AuditReport::default(), |mut report, audit| {
+            report.checks += audit.checks;
+            report.violations.extend(audit.violations);
+            report
+        }))
     }
 }

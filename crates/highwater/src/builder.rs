@@ -18,18 +18,13 @@ pub struct Database {
 impl Database {
     /// A file. It is created when a signer is given too, and must exist otherwise.
     pub fn file(path: impl AsRef<Path>, key: DatabaseKey) -> Self {
-        Self {
-            path: path.as_ref().to_owned(),
-            key,
-        }
+        Self { path: path.as_ref().to_owned(), key }
     }
 }
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("Database").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -78,12 +73,11 @@ impl ClientBuilder {
     /// the signer's and the backend's failures otherwise, after which the same call can be repeated.
     pub async fn open(self) -> Result<Client, Error> {
         let database = self.database.ok_or(Error::NoDatabase)?;
-        let options = OpenOptions::new(database.path, database.key, migrations())
-            .create(self.signer.is_some());
+        let options =
+            OpenOptions::new(database.path, database.key, migrations()).create(self.signer.is_some());
         let store = Store::open(options).await?;
         let network = Arc::new(Network::new(store.clone(), self.backend));
-        let ready =
-            registration::ensure(&store, &network, self.signer.as_deref(), self.nonce).await;
+        let ready = registration::ensure(&store, &network, self.signer.as_deref(), self.nonce).await;
         match ready {
             Ok(me) => Ok(Client::new(store, network, me)),
             Err(error) => {

@@ -85,9 +85,7 @@ where
             None => break CloseReason::Closed,
         };
         // The closure itself may panic before it makes a future.
-        let handled = AssertUnwindSafe(async { callback(item).await })
-            .catch_unwind()
-            .await;
+        let handled = AssertUnwindSafe(async { callback(item).await }).catch_unwind().await;
         match handled {
             Ok(Ok(())) => {}
             Ok(Err(error)) => break CloseReason::Callback(error),

@@ -33,16 +33,8 @@ pub struct NewConversation {
 
 impl NewGroup {
     pub(crate) fn new(client: Client, kind: ConversationKind) -> Self {
-        let request = CreateGroup {
-            kind,
-            name: None,
-            members: BTreeSet::new(),
-        };
-        Self {
-            client,
-            request,
-            within: BARRIER_TIMEOUT,
-        }
+        let request = CreateGroup { kind, name: None, members: BTreeSet::new() };
+        Self { client, request, within: BARRIER_TIMEOUT }
     }
 
     /// Its name, at most 100 bytes.
@@ -86,19 +78,13 @@ impl NewGroup {
         let group = client.group(id).await?;
         let outcome = group.clone().within(self.within).deliver(intent).await?;
         // The record again: what was confirmed by now belongs to it.
-        Ok(NewConversation {
-            group: client.group(id).await?,
-            outcome,
-        })
+        Ok(NewConversation { group: client.group(id).await?, outcome })
     }
 }
 
 /// Refuses inboxes that the backend proves not to exist. When it can't be asked, the change is checked where it is
 /// prepared.
-pub(crate) async fn require_registered(
-    client: &Client,
-    inboxes: &BTreeSet<InboxId>,
-) -> Result<(), Error> {
+pub(crate) async fn require_registered(client: &Client, inboxes: &BTreeSet<InboxId>) -> Result<(), Error> {
     if inboxes.is_empty() || !client.has_backend() {
         return Ok(());
     }

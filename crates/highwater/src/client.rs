@@ -49,9 +49,7 @@ impl Client {
     }
 
     pub(crate) fn new(store: Store, network: Arc<Network>, me: Me) -> Self {
-        Self {
-            inner: Arc::new(Inner { store, network, me }),
-        }
+        Self { inner: Arc::new(Inner { store, network, me }) }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -90,21 +88,14 @@ impl Client {
     /// a successful [`open`](ClientBuilder::open) with a signer, unless that was cut short before the key package was
     /// out.
     pub async fn register(&self) -> Result<(), Error> {
-        self.engine()
-            .await?
-            .register()
-            .await
-            .map_err(Error::Registration)
+        self.engine().await?.register().await.map_err(Error::Registration)
     }
 
     /// Creates a group with these members besides this inbox, and waits until they are in it or that is queued.
     ///
     /// # Errors
     /// [`Error::UnknownInbox`] while the backend can be asked; nothing is created then.
-    pub async fn create_group(
-        &self,
-        members: impl IntoIterator<Item = InboxId>,
-    ) -> Result<Group, Error> {
+    pub async fn create_group(&self, members: impl IntoIterator<Item = InboxId>) -> Result<Group, Error> {
         Ok(self.new_group().members(members).create().await?.group)
     }
 
@@ -134,10 +125,7 @@ impl Client {
                 Box::pin(async move { highwater_delivery::conversations(tx).await })
             })
             .await?;
-        Ok(found
-            .into_iter()
-            .map(|found| Group::new(self.clone(), found))
-            .collect())
+        Ok(found.into_iter().map(|found| Group::new(self.clone(), found)).collect())
     }
 
     /// One conversation.
@@ -151,9 +139,7 @@ impl Client {
                 Box::pin(async move { highwater_delivery::conversation(tx, id).await })
             })
             .await?;
-        found
-            .map(|found| Group::new(self.clone(), found))
-            .ok_or(Error::UnknownGroup(id))
+        found.map(|found| Group::new(self.clone(), found)).ok_or(Error::UnknownGroup(id))
     }
 
     /// One message, deliverable or not.
@@ -199,11 +185,7 @@ impl Client {
         let engine = self.engine().await?;
         let synced = engine.sync(SyncRequest { within }).await?;
         let unsettled = self.settle(&engine, deadline).await?;
-        Ok(SyncReport {
-            topics: synced.topics,
-            discovered: synced.discovered,
-            unsettled,
-        })
+        Ok(SyncReport { topics: synced.topics, discovered: synced.discovered, unsettled })
     }
 
     /// Runs publishing rounds until everything this client asked for is settled, a round fails, or the deadline comes.
@@ -249,8 +231,6 @@ impl Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("me", &self.inner.me)
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("me", &self.inner.me).finish_non_exhaustive()
     }
 }

@@ -46,11 +46,7 @@ pub struct ContentType {
 
 impl std::fmt::Display for ContentType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}/{}:{}.{}",
-            self.authority, self.name, self.major, self.minor
-        )
+        write!(f, "{}/{}:{}.{}", self.authority, self.name, self.major, self.minor)
     }
 }
 
@@ -116,8 +112,8 @@ pub fn text_content(text: &str) -> Vec<u8> {
 
 /// Checks that bytes an app wants to send are an encoded `EncodedContent` with a type.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), ContentError> {
-    let encoded = EncodedContent::decode(bytes)
-        .map_err(|error| ContentError::Malformed(error.to_string()))?;
+    let encoded =
+        EncodedContent::decode(bytes).map_err(|error| ContentError::Malformed(error.to_string()))?;
     match encoded.r#type {
         Some(named) if !named.authority_id.is_empty() && !named.type_id.is_empty() => Ok(()),
         _ => Err(ContentError::Malformed("it names no content type".into())),
@@ -173,9 +169,7 @@ impl Opaque {
 
     /// The type's name for people.
     pub(crate) fn name(&self) -> String {
-        self.content_type
-            .as_ref()
-            .map_or_else(|| "of no known type".into(), ToString::to_string)
+        self.content_type.as_ref().map_or_else(|| "of no known type".into(), ToString::to_string)
     }
 }
 
@@ -221,9 +215,7 @@ fn uncompressed(encoded: &EncodedContent) -> Result<Vec<u8>, ContentError> {
     match Compression::try_from(compression) {
         Ok(Compression::Deflate) => inflate(flate2::read::ZlibDecoder::new(content)),
         Ok(Compression::Gzip) => inflate(flate2::read::GzDecoder::new(content)),
-        Err(_) => Err(ContentError::Malformed(format!(
-            "unknown compression {compression}"
-        ))),
+        Err(_) => Err(ContentError::Malformed(format!("unknown compression {compression}"))),
     }
 }
 
@@ -233,11 +225,7 @@ fn inflate(reader: impl std::io::Read) -> Result<Vec<u8>, ContentError> {
         .take(MAX_DECOMPRESSED_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| ContentError::Malformed(error.to_string()))?;
-    if read as u64 > MAX_DECOMPRESSED_BYTES {
-        Err(ContentError::TooLong)
-    } else {
-        Ok(bytes)
-    }
+    if read as u64 > MAX_DECOMPRESSED_BYTES { Err(ContentError::TooLong) } else { Ok(bytes) }
 }
 
 #[cfg(test)]
@@ -254,19 +242,14 @@ mod tests {
 
     #[test]
     fn text_comes_back_as_it_was() {
-        assert_eq!(
-            Content::read(&text_content("grüße 🌊")),
-            Content::Text("grüße 🌊".into())
-        );
+        assert_eq!(Content::read(&text_content("grüße 🌊")), Content::Text("grüße 🌊".into()));
         assert_eq!(check(&text_content("x")), Ok(()));
     }
 
     /// Shows: PROC-045.
     #[test]
     fn content_whose_codec_fails_is_kept_with_its_error_and_its_bytes() {
-        let Content::Opaque(opaque) =
-            Content::read(&encoded(|content| content.content = vec![0xff]))
-        else {
+        let Content::Opaque(opaque) = Content::read(&encoded(|content| content.content = vec![0xff])) else {
             panic!("text that is not UTF-8 was read as text");
         };
         assert_eq!(opaque.bytes, [0xff]);
@@ -293,8 +276,7 @@ mod tests {
     #[test]
     fn compressed_text_is_read_and_a_bomb_is_not_unpacked() {
         let deflate = |content: &[u8]| {
-            let mut encoder =
-                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
             encoder.write_all(content).unwrap();
             encoder.finish().unwrap()
         };
@@ -304,10 +286,7 @@ mod tests {
                 encoded.compression = Some(Compression::Deflate as i32);
             })
         };
-        assert_eq!(
-            Content::read(&compressed(b"hello")),
-            Content::Text("hello".into())
-        );
+        assert_eq!(Content::read(&compressed(b"hello")), Content::Text("hello".into()));
         let bomb = vec![b'a'; MAX_DECOMPRESSED_BYTES as usize + 1];
         let Content::Opaque(opaque) = Content::read(&compressed(&bomb)) else {
             panic!("a bomb was unpacked");

@@ -22,9 +22,7 @@ pub enum Error {
     #[error("the database can't be opened: {0}")]
     Open(#[from] OpenError),
     /// The database has no registered installation yet, and no signer or no backend to register it with was given.
-    #[error(
-        "this database is not registered with an inbox yet: open it with a signer and a backend"
-    )]
+    #[error("this database is not registered with an inbox yet: open it with a signer and a backend")]
     NotRegistered,
     /// The operation needs the network, and the builder was given no backend.
     #[error("this needs a backend, and none was named")]

@@ -38,11 +38,7 @@ pub struct Member {
 
 impl Group {
     pub(crate) fn new(client: Client, record: Conversation) -> Self {
-        Self {
-            client,
-            record,
-            within: BARRIER_TIMEOUT,
-        }
+        Self { client, record, within: BARRIER_TIMEOUT }
     }
 
     /// Bounds the waits of calls on this value: a minute unless told otherwise.
@@ -109,10 +105,7 @@ impl Group {
     /// As [`send_text`](Self::send_text), and [`Error::Content`] for bytes that are no content.
     pub async fn send(&self, content: Vec<u8>, key: Option<String>) -> Result<Sent, Error> {
         let (intent, message_id) = self.store_message(content, key).await?;
-        Ok(Sent {
-            message_id,
-            outcome: self.deliver(intent).await?,
-        })
+        Ok(Sent { message_id, outcome: self.deliver(intent).await? })
     }
 
     /// Queues text and returns at once with the message's id. It goes out as soon as there is a connection.
@@ -155,10 +148,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::UnknownInbox`] while the backend can be asked; nothing is queued then.
-    pub async fn add_members(
-        &self,
-        members: impl IntoIterator<Item = InboxId>,
-    ) -> Result<Outcome, Error> {
+    pub async fn add_members(&self, members: impl IntoIterator<Item = InboxId>) -> Result<Outcome, Error> {
         let members = named(members)?;
         change::require_registered(&self.client, &members).await?;
         self.change(ChangeRequest::AddMembers(members)).await
@@ -168,10 +158,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::NotAMember`] for an inbox that isn't in the group, and isn't about to be by something still queued.
-    pub async fn remove_members(
-        &self,
-        members: impl IntoIterator<Item = InboxId>,
-    ) -> Result<Outcome, Error> {
+    pub async fn remove_members(&self, members: impl IntoIterator<Item = InboxId>) -> Result<Outcome, Error> {
         let members = named(members)?;
         self.require_members(&members).await?;
         self.change(ChangeRequest::RemoveMembers(members)).await
@@ -184,8 +171,7 @@ impl Group {
 
     /// Sets the group's description, at most 1000 bytes.
     pub async fn set_description(&self, text: impl Into<String>) -> Result<Outcome, Error> {
-        self.change(ChangeRequest::SetDescription(text.into()))
-            .await
+        self.change(ChangeRequest::SetDescription(text.into())).await
     }
 
     async fn change(&self, request: ChangeRequest) -> Result<Outcome, Error> {
@@ -204,12 +190,7 @@ impl Group {
         if !self.client.has_backend() {
             return Ok(Outcome::Queued);
         }
-        Ok(self
-            .client
-            .engine()
-            .await?
-            .deliver(self.id(), intent, self.within)
-            .await?)
+        Ok(self.client.engine().await?.deliver(self.id(), intent, self.within).await?)
     }
 
     /// Its member inboxes, as of the last applied commit.
@@ -226,11 +207,8 @@ impl Group {
                 })
             })
             .await?;
-        let mut installations: BTreeMap<InboxId, usize> = components
-            .membership
-            .keys()
-            .map(|inbox| (*inbox, 0))
-            .collect();
+        let mut installations: BTreeMap<InboxId, usize> =
+            components.membership.keys().map(|inbox| (*inbox, 0)).collect();
         for leaf in leaves {
             *installations.entry(leaf.inbox).or_default() += 1;
         }
@@ -258,17 +236,9 @@ impl Group {
         if busy {
             return Ok(());
         }
-        let members: BTreeSet<_> = self
-            .members()
-            .await?
-            .into_iter()
-            .map(|member| member.inbox_id)
-            .collect();
+        let members: BTreeSet<_> = self.members().await?.into_iter().map(|member| member.inbox_id).collect();
         match asked.difference(&members).next() {
-            Some(inbox) => Err(Error::NotAMember {
-                inbox: *inbox,
-                group: id,
-            }),
+            Some(inbox) => Err(Error::NotAMember { inbox: *inbox, group: id }),
             None => Ok(()),
         }
     }
@@ -283,18 +253,11 @@ impl Group {
                 Box::pin(async move { highwater_delivery::unpublished(tx, id).await })
             })
             .await?;
-        Ok(found
-            .into_iter()
-            .map(|stored| Message::new(database, stored))
-            .collect())
+        Ok(found.into_iter().map(|stored| Message::new(database, stored)).collect())
     }
 }
 
 fn named(members: impl IntoIterator<Item = InboxId>) -> Result<BTreeSet<InboxId>, Error> {
     let members: BTreeSet<_> = members.into_iter().collect();
-    if members.is_empty() {
-        Err(Error::NoMembers)
-    } else {
-        Ok(members)
-    }
+    if members.is_empty() { Err(Error::NoMembers) } else { Ok(members) }
 }

@@ -29,17 +29,13 @@ pub struct HistoryPage {
 
 impl History {
     pub(crate) fn new(client: Client) -> Self {
-        Self {
-            client,
-            query: HistoryQuery::default(),
-        }
+        Self { client, query: HistoryQuery::default() }
     }
 
     /// These groups only.
     #[must_use]
     pub fn groups(mut self, groups: impl IntoIterator<Item = GroupId>) -> Self {
-        self.query.selection.scope =
-            highwater_delivery::Scope::Groups(groups.into_iter().collect());
+        self.query.selection.scope = highwater_delivery::Scope::Groups(groups.into_iter().collect());
         self
     }
 
@@ -80,11 +76,7 @@ impl History {
             })
             .await?;
         Ok(HistoryPage {
-            messages: page
-                .messages
-                .into_iter()
-                .map(|stored| Message::new(database, stored))
-                .collect(),
+            messages: page.messages.into_iter().map(|stored| Message::new(database, stored)).collect(),
             more: page.more,
             cursor: page.cursor,
         })

@@ -76,9 +76,7 @@ pub use signer::{LocalWallet, Signer, SignerError};
 pub use status::{GroupProgress, HeldEnvelope, Status, TopicProgress};
 pub use stream::MessageStream;
 
-pub use highwater_delivery::{
-    Consent, ConversationKind, ConversationState, DeliveryCursor, MessageStatus,
-};
+pub use highwater_delivery::{Consent, ConversationKind, ConversationState, DeliveryCursor, MessageStatus};
 pub use highwater_outbox::Outcome;
 pub use highwater_store::{DatabaseId, DatabaseKey, Violation};
 pub use highwater_sync::{

@@ -49,9 +49,9 @@ impl Message {
     pub fn text(&self) -> Result<&str, ContentError> {
         match &self.content {
             Content::Text(text) => Ok(text),
-            Content::Membership(_) => Err(ContentError::NotText(
-                "the transcript of a change of the group".into(),
-            )),
+            Content::Membership(_) => {
+                Err(ContentError::NotText("the transcript of a change of the group".into()))
+            }
             Content::Opaque(opaque) => match (&opaque.fallback, &opaque.error) {
                 (Some(fallback), _) => Ok(fallback),
                 (None, Some(error)) => Err(error.clone()),

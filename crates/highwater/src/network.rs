@@ -26,11 +26,7 @@ enum State {
 
 impl Network {
     pub(crate) fn new(store: Store, backend: Option<String>) -> Self {
-        Self {
-            store,
-            backend,
-            state: Mutex::new(State::NotStarted),
-        }
+        Self { store, backend, state: Mutex::new(State::NotStarted) }
     }
 
     /// Whether there is a backend to talk to at all.
@@ -46,13 +42,10 @@ impl Network {
             State::Closed => Err(Error::Closed),
             State::NotStarted => {
                 let backend = self.backend.as_deref().ok_or(Error::NoBackend)?;
-                let options = ConnectOptions {
-                    connect_timeout: CONNECT_TIMEOUT,
-                    ..ConnectOptions::default()
-                };
+                let options =
+                    ConnectOptions { connect_timeout: CONNECT_TIMEOUT, ..ConnectOptions::default() };
                 let connection = Connection::connect(backend, options)?;
-                let engine =
-                    Engine::start(self.store.clone(), connection, EngineOptions::default());
+                let engine = Engine::start(self.store.clone(), connection, EngineOptions::default());
                 *state = State::Running(engine.clone());
                 Ok(engine)
             }

@@ -53,11 +53,7 @@ pub(crate) async fn ensure(
     if !network.has_backend() {
         return Err(Error::NotRegistered);
     }
-    let address = signer
-        .address()
-        .await
-        .map_err(Error::Signer)?
-        .to_ascii_lowercase();
+    let address = signer.address().await.map_err(Error::Signer)?.to_ascii_lowercase();
     let address: Address = address
         .parse()
         .map_err(|invalid: highwater_identity::Invalid| Error::Signature(invalid.to_string()))?;
@@ -72,14 +68,7 @@ pub(crate) async fn ensure(
     {
         return Err(Error::WrongWallet(other));
     }
-    let registration = Registration {
-        store,
-        network,
-        signer,
-        address,
-        nonce,
-        inbox,
-    };
+    let registration = Registration { store, network, signer, address, nonce, inbox };
     registration.run(created).await
 }
 
@@ -127,10 +116,7 @@ impl Registration<'_> {
     /// Signs the update that this installation needs, by what the backend knows of the inbox, and makes it durable.
     async fn prepare(&self, installation: &Installation) -> Result<(), Error> {
         let engine = self.network.engine().await?;
-        let head = engine
-            .inbox_head(self.inbox)
-            .await
-            .map_err(Error::Registration)?;
+        let head = engine.inbox_head(self.inbox).await.map_err(Error::Registration)?;
         let head = head.map(|(_, state)| state);
         let now = self.store.now_ns();
         let update = match &head {
@@ -147,9 +133,7 @@ impl Registration<'_> {
             }
         };
         self.check(head.as_ref(), &update)?;
-        let envelope = ClientEnvelope {
-            payload: Some(client_envelope::Payload::IdentityUpdate(update)),
-        };
+        let envelope = ClientEnvelope { payload: Some(client_envelope::Payload::IdentityUpdate(update)) };
         let (inbox, bytes) = (self.inbox, envelope.encode_to_vec().into());
         self.store
             .write("registration", move |tx: &mut WriteTx| {
@@ -181,35 +165,23 @@ impl Registration<'_> {
         text: &str,
         installation: &Installation,
     ) -> Result<(Signature, Signature), Error> {
-        let bytes = self
-            .signer
-            .sign(text)
-            .await
-            .map_err(Error::Signer)?
-            .to_vec();
-        let wallet = Signature {
-            signature: Some(signature::Signature::Erc191(RecoverableEcdsaSignature {
-                bytes,
-            })),
-        };
+        let bytes = self.signer.sign(text).await.map_err(Error::Signer)?.to_vec();
+        let wallet =
+            Signature { signature: Some(signature::Signature::Erc191(RecoverableEcdsaSignature { bytes })) };
         Ok((wallet, installation.sign(text)))
     }
 }
 
 /// Whether the stored registration is one that creates the inbox.
 fn creates_inbox(installation: &Installation) -> bool {
-    let update =
-        installation.registration.as_ref().and_then(|bytes| {
-            match ClientEnvelope::decode(bytes.as_ref()).ok()?.payload? {
-                client_envelope::Payload::IdentityUpdate(update) => Some(update),
-                _ => None,
-            }
-        });
+    let update = installation.registration.as_ref().and_then(|bytes| {
+        match ClientEnvelope::decode(bytes.as_ref()).ok()?.payload? {
+            client_envelope::Payload::IdentityUpdate(update) => Some(update),
+            _ => None,
+        }
+    });
     update.is_some_and(|update: IdentityUpdate| {
-        let first = update
-            .actions
-            .first()
-            .and_then(|action| action.kind.as_ref());
+        let first = update.actions.first().and_then(|action| action.kind.as_ref());
         matches!(first, Some(identity_action::Kind::CreateInbox(_)))
     })
 }
@@ -224,8 +196,5 @@ async fn stored(store: &Store) -> Result<Option<Installation>, Error> {
 
 fn me(installation: &Installation) -> Result<Me, Error> {
     let inbox = installation.inbox.ok_or(Error::NotRegistered)?;
-    Ok(Me {
-        inbox,
-        installation: installation.key,
-    })
+    Ok(Me { inbox, installation: installation.key })
 }

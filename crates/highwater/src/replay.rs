@@ -19,11 +19,7 @@ pub struct Replay {
 
 impl Replay {
     pub(crate) fn new(client: Client, from: DeliveryCursor) -> Self {
-        Self {
-            client,
-            from,
-            selection: Selection::all(),
-        }
+        Self { client, from, selection: Selection::all() }
     }
 
     /// These groups only.
@@ -56,18 +52,8 @@ impl Replay {
         let wakes = self.client.store().wakes();
         let store = self.client.store().clone();
         let reader = ReplayReader::new(store, self.from, self.selection).await?;
-        let interest = if live {
-            interest(&self.client, &scope).await?
-        } else {
-            None
-        };
-        Ok(ReplayStream {
-            client: self.client,
-            reader,
-            interest,
-            wakes,
-            live,
-        })
+        let interest = if live { interest(&self.client, &scope).await? } else { None };
+        Ok(ReplayStream { client: self.client, reader, interest, wakes, live })
     }
 }
 
@@ -98,10 +84,7 @@ impl ReplayStream {
             self.wakes.mark_unchanged();
             if let Some(item) = self.reader.next().await? {
                 let database = self.client.database_id();
-                return Ok(Some(Item {
-                    cursor: item.cursor,
-                    message: Message::new(database, item.message),
-                }));
+                return Ok(Some(Item { cursor: item.cursor, message: Message::new(database, item.message) }));
             }
             if !self.live {
                 return Ok(None);

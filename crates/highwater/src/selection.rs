@@ -21,10 +21,7 @@ pub struct Messages {
 
 impl Messages {
     pub(crate) fn new(client: Client) -> Self {
-        Self {
-            client,
-            selection: Selection::all(),
-        }
+        Self { client, selection: Selection::all() }
     }
 
     /// Every group, those discovered later included.
@@ -100,12 +97,7 @@ pub(crate) async fn require_known(client: &Client, selection: &Selection) -> Res
     let highwater_delivery::Scope::Groups(groups) = &selection.scope else {
         return Ok(());
     };
-    let known: BTreeSet<_> = client
-        .groups()
-        .await?
-        .iter()
-        .map(crate::Group::id)
-        .collect();
+    let known: BTreeSet<_> = client.groups().await?.iter().map(crate::Group::id).collect();
     match groups.difference(&known).next() {
         Some(unknown) => Err(Error::UnknownGroup(*unknown)),
         None => Ok(()),

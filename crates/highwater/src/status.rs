@@ -81,13 +81,7 @@ impl Client {
             })
             .await?;
         let (database_id, inbox_id) = (self.database_id(), self.inbox_id());
-        Ok(Status {
-            database_id,
-            inbox_id,
-            topics,
-            groups,
-            unsettled,
-        })
+        Ok(Status { database_id, inbox_id, topics, groups, unsettled })
     }
 }
 
@@ -129,11 +123,7 @@ async fn held_heads(tx: &mut impl Reads) -> Result<BTreeMap<Topic, HeldEnvelope>
         .await?
         .into_iter()
         .map(|head| {
-            let held = HeldEnvelope {
-                sequence_id: head.sequence_id,
-                cause: head.code,
-                detail: head.detail,
-            };
+            let held = HeldEnvelope { sequence_id: head.sequence_id, cause: head.code, detail: head.detail };
             (head.topic, held)
         })
         .collect())
@@ -141,39 +131,24 @@ async fn held_heads(tx: &mut impl Reads) -> Result<BTreeMap<Topic, HeldEnvelope>
 
 /// The first held Welcome. It blocks no other, but it is what the topic waits for.
 async fn held_welcome(tx: &mut impl Reads) -> Result<Option<HeldEnvelope>, Error> {
-    Ok(highwater_join::held(tx)
-        .await?
-        .into_iter()
-        .next()
-        .map(|held| HeldEnvelope {
-            sequence_id: held.sequence_id,
-            cause: held.code,
-            detail: held.detail,
-        }))
+    Ok(highwater_join::held(tx).await?.into_iter().next().map(|held| HeldEnvelope {
+        sequence_id: held.sequence_id,
+        cause: held.code,
+        detail: held.detail,
+    }))
 }
 
 async fn groups(tx: &mut impl Reads) -> Result<Vec<GroupProgress>, Error> {
-    let delivered: BTreeMap<GroupId, DeliveredPosition> = highwater_delivery::positions(tx)
-        .await?
-        .into_iter()
-        .collect();
-    let epochs: BTreeMap<_, _> = highwater_mls::groups(tx)
-        .await?
-        .into_iter()
-        .map(|(group, state)| (group, state.epoch))
-        .collect();
+    let delivered: BTreeMap<GroupId, DeliveredPosition> =
+        highwater_delivery::positions(tx).await?.into_iter().collect();
+    let epochs: BTreeMap<_, _> =
+        highwater_mls::groups(tx).await?.into_iter().map(|(group, state)| (group, state.epoch)).collect();
     let progress = |found: Conversation| GroupProgress {
         group_id: found.group,
         name: found.name.filter(|name| !name.is_empty()),
-        delivered: delivered
-            .get(&found.group)
-            .map_or(0, |position| position.get()),
+        delivered: delivered.get(&found.group).map_or(0, |position| position.get()),
         epoch: epochs.get(&found.group).copied(),
         state: found.state,
     };
-    Ok(highwater_delivery::conversations(tx)
-        .await?
-        .into_iter()
-        .map(progress)
-        .collect())
+    Ok(highwater_delivery::conversations(tx).await?.into_iter().map(progress).collect())
 }

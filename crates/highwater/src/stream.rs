@@ -27,13 +27,7 @@ impl MessageStream {
         let wakes = client.store().wakes();
         let consumer = DefaultConsumer::acquire(client.store().clone(), selection).await?;
         let interest = interest(&client, &scope).await?;
-        Ok(Self {
-            client,
-            scope,
-            consumer: Some(consumer),
-            interest,
-            wakes,
-        })
+        Ok(Self { client, scope, consumer: Some(consumer), interest, wakes })
     }
 
     /// Acknowledges the last item and waits for the next one. `None` after [`close`](Self::close) or an error.
@@ -63,10 +57,7 @@ impl MessageStream {
             self.wakes.mark_unchanged();
             if let Some(item) = consumer.next().await? {
                 let database = self.client.database_id();
-                return Ok(Some(Item {
-                    cursor: item.cursor,
-                    message: Message::new(database, item.message),
-                }));
+                return Ok(Some(Item { cursor: item.cursor, message: Message::new(database, item.message) }));
             }
             tokio::select! {
                 changed = self.wakes.changed() => changed.map_err(|_| Error::Closed)?,
@@ -123,9 +114,7 @@ impl MessageStream {
 
 impl std::fmt::Debug for MessageStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MessageStream")
-            .field("scope", &self.scope)
-            .finish_non_exhaustive()
+        f.debug_struct("MessageStream").field("scope", &self.scope).finish_non_exhaustive()
     }
 }
 

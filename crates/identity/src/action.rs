@@ -27,12 +27,7 @@ impl<'a> Signatures<'a> {
         verdicts: &'a Verdicts,
         spent: Option<&'a BTreeSet<Spent>>,
     ) -> Self {
-        Self {
-            text,
-            verdicts,
-            spent,
-            used: BTreeSet::new(),
-        }
+        Self { text, verdicts, spent, used: BTreeSet::new() }
     }
 
     pub(crate) fn into_used(self) -> BTreeSet<Spent> {
@@ -42,29 +37,19 @@ impl<'a> Signatures<'a> {
     fn signer(&mut self, signature: Option<&Signature>) -> Result<MemberIdentifier, Invalid> {
         let signature = signature.ok_or(Invalid::Missing("signature"))?;
         let checked = self.text.check(signature, self.verdicts)?;
-        if self
-            .spent
-            .is_some_and(|spent| spent.contains(&checked.spent))
-        {
+        if self.spent.is_some_and(|spent| spent.contains(&checked.spent)) {
             return Err(Invalid::SignatureReplayed);
         }
         self.used.insert(checked.spent);
         Ok(checked.signer)
     }
 
-    fn must_be(
-        &mut self,
-        expected: &MemberIdentifier,
-        signature: Option<&Signature>,
-    ) -> Result<(), Invalid> {
+    fn must_be(&mut self, expected: &MemberIdentifier, signature: Option<&Signature>) -> Result<(), Invalid> {
         let found = self.signer(signature)?;
         if found == *expected {
             Ok(())
         } else {
-            Err(Invalid::WrongSigner {
-                expected: expected.clone(),
-                found,
-            })
+            Err(Invalid::WrongSigner { expected: expected.clone(), found })
         }
     }
 }
@@ -76,13 +61,7 @@ impl Action<'_> {
         inbox: InboxId,
         signatures: &mut Signatures<'_>,
     ) -> Result<AssociationState, Invalid> {
-        if let Self::CreateInbox {
-            identifier,
-            relying_party,
-            nonce,
-            signature,
-        } = self
-        {
+        if let Self::CreateInbox { identifier, relying_party, nonce, signature } = self {
             if state.is_some() {
                 return Err(Invalid::AlreadyCreated);
             }
@@ -95,31 +74,19 @@ impl Action<'_> {
         let mut state = state.ok_or(Invalid::NotCreated)?;
         match self {
             Self::CreateInbox { .. } => return Err(Invalid::AlreadyCreated),
-            Self::Add {
-                member,
-                relying_party,
-                by,
-                signature,
-            } => {
+            Self::Add { member, relying_party, by, signature } => {
                 let adder = state.may_add(member, signatures.signer(*by)?)?;
                 signatures.must_be(member, *signature)?;
                 state.members.insert(
                     member.clone(),
-                    Member {
-                        added_by: Some(adder),
-                        relying_party: relying_party.clone(),
-                    },
+                    Member { added_by: Some(adder), relying_party: relying_party.clone() },
                 );
             }
             Self::Revoke { member, by } => {
                 state.must_be_recovery(signatures.signer(*by)?)?;
                 state.revoke(member);
             }
-            Self::ChangeRecovery {
-                identifier,
-                relying_party,
-                by,
-            } => {
+            Self::ChangeRecovery { identifier, relying_party, by } => {
                 state.must_be_recovery(signatures.signer(*by)?)?;
                 state.recovery = identifier.clone();
                 state.recovery_relying_party = relying_party.clone();
@@ -130,15 +97,8 @@ impl Action<'_> {
 }
 
 impl AssociationState {
-    fn created(
-        inbox_id: InboxId,
-        identifier: &MemberIdentifier,
-        relying_party: &Option<String>,
-    ) -> Self {
-        let member = Member {
-            added_by: None,
-            relying_party: relying_party.clone(),
-        };
+    fn created(inbox_id: InboxId, identifier: &MemberIdentifier, relying_party: &Option<String>) -> Self {
+        let member = Member { added_by: None, relying_party: relying_party.clone() };
         Self {
             inbox_id,
             recovery: identifier.clone(),
@@ -157,13 +117,8 @@ impl AssociationState {
         if !self.is_member(&adder) {
             return Err(Invalid::NotAMember(adder));
         }
-        if matches!(
-            (&adder, member),
-            (
-                MemberIdentifier::Installation(_),
-                MemberIdentifier::Installation(_)
-            )
-        ) {
+        if matches!((&adder, member), (MemberIdentifier::Installation(_), MemberIdentifier::Installation(_)))
+        {
             return Err(Invalid::InstallationAddsInstallation);
         }
         if self.is_member(member) {
@@ -173,11 +128,7 @@ impl AssociationState {
     }
 
     fn must_be_recovery(&self, signer: MemberIdentifier) -> Result<(), Invalid> {
-        if signer == self.recovery {
-            Ok(())
-        } else {
-            Err(Invalid::NotRecovery(signer))
-        }
+        if signer == self.recovery { Ok(()) } else { Err(Invalid::NotRecovery(signer)) }
     }
 
     /// Takes the member and the installations that it added. One that is gone already is no fault:

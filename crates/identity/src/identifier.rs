@@ -61,10 +61,7 @@ impl FromStr for Address {
     /// signed and hashed, so one address must have one text.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let digits = text.strip_prefix("0x").ok_or(Invalid::AddressForm)?;
-        lowercase_hex(digits)
-            .and_then(|bytes| bytes.try_into().ok())
-            .map(Self)
-            .ok_or(Invalid::AddressForm)
+        lowercase_hex(digits).and_then(|bytes| bytes.try_into().ok()).map(Self).ok_or(Invalid::AddressForm)
     }
 }
 
@@ -186,9 +183,7 @@ impl MemberIdentifier {
     /// [`Invalid::AddressForm`] or [`Invalid::PasskeyForm`].
     pub fn parse(kind: IdentifierKind, text: &str) -> Result<Self, Invalid> {
         match kind {
-            IdentifierKind::Unspecified | IdentifierKind::Ethereum => {
-                text.parse().map(Self::Ethereum)
-            }
+            IdentifierKind::Unspecified | IdentifierKind::Ethereum => text.parse().map(Self::Ethereum),
             IdentifierKind::Passkey => {
                 let bytes = lowercase_hex(text).ok_or(Invalid::PasskeyForm)?;
                 PasskeyKey::from_sec1(&bytes).map(|key| Self::Passkey { key })
@@ -208,9 +203,7 @@ impl MemberIdentifier {
     /// The wire form, without a relying party.
     pub fn to_proto(&self) -> proto::MemberIdentifier {
         let kind = match self {
-            Self::Ethereum(address) => {
-                member_identifier::Kind::EthereumAddress(address.to_string())
-            }
+            Self::Ethereum(address) => member_identifier::Kind::EthereumAddress(address.to_string()),
             Self::Installation(key) => {
                 member_identifier::Kind::InstallationPublicKey(key.as_bytes().to_vec())
             }
@@ -239,11 +232,7 @@ impl TryFrom<&proto::MemberIdentifier> for MemberIdentifier {
     type Error = Invalid;
 
     fn try_from(identifier: &proto::MemberIdentifier) -> Result<Self, Invalid> {
-        match identifier
-            .kind
-            .as_ref()
-            .ok_or(Invalid::Missing("member identifier"))?
-        {
+        match identifier.kind.as_ref().ok_or(Invalid::Missing("member identifier"))? {
             member_identifier::Kind::EthereumAddress(text) => text.parse().map(Self::Ethereum),
             member_identifier::Kind::InstallationPublicKey(bytes) => {
                 InstallationKey::try_from(bytes.as_slice())

@@ -12,9 +12,9 @@ use ed25519_dalek::Sha512;
 use highwater_wire::{
     InboxId, InstallationKey,
     proto::associations::{
-        AddAssociation, ChangeRecoveryAddress, CreateInbox, IdentifierKind, IdentityAction,
-        IdentityUpdate, RecoverableEcdsaSignature, RecoverableEd25519Signature, RevokeAssociation,
-        Signature, identity_action::Kind, signature,
+        AddAssociation, ChangeRecoveryAddress, CreateInbox, IdentifierKind, IdentityAction, IdentityUpdate,
+        RecoverableEcdsaSignature, RecoverableEd25519Signature, RevokeAssociation, Signature,
+        identity_action::Kind, signature,
     },
 };
 use k256::ecdsa::SigningKey;
@@ -59,17 +59,11 @@ impl LocalWallet {
 
     /// Signs a text as an Ethereum personal message (`erc_191`).
     pub fn sign_erc191(&self, text: &str) -> Signature {
-        let (scalars, parity) = self
-            .0
-            .sign_prehash_recoverable(&eip191_hash(text))
-            .expect("a 32-byte hash can be signed");
+        let (scalars, parity) =
+            self.0.sign_prehash_recoverable(&eip191_hash(text)).expect("a 32-byte hash can be signed");
         let mut bytes = scalars.to_vec();
         bytes.push(27 + parity.to_byte());
-        Signature {
-            signature: Some(signature::Signature::Erc191(RecoverableEcdsaSignature {
-                bytes,
-            })),
-        }
+        Signature { signature: Some(signature::Signature::Erc191(RecoverableEcdsaSignature { bytes })) }
     }
 }
 
@@ -82,10 +76,7 @@ impl fmt::Debug for LocalWallet {
 /// Signs a text with an installation's key (`installation_key`).
 pub fn installation_signature(key: &ed25519_dalek::SigningKey, text: &str) -> Signature {
     let signature = key
-        .sign_prehashed(
-            Sha512::new().chain_update(text),
-            Some(installation_signature_context()),
-        )
+        .sign_prehashed(Sha512::new().chain_update(text), Some(installation_signature_context()))
         .expect("the context is shorter than 256 bytes");
     finished_installation_signature(
         InstallationKey::from_bytes(key.verifying_key().to_bytes()),
@@ -102,12 +93,10 @@ pub fn sign_as_installation(seed: &[u8; 32], text: &str) -> Signature {
 /// [`installation_signature_context`].
 pub fn finished_installation_signature(key: InstallationKey, bytes: [u8; 64]) -> Signature {
     Signature {
-        signature: Some(signature::Signature::InstallationKey(
-            RecoverableEd25519Signature {
-                bytes: bytes.to_vec(),
-                public_key: key.as_bytes().to_vec(),
-            },
-        )),
+        signature: Some(signature::Signature::InstallationKey(RecoverableEd25519Signature {
+            bytes: bytes.to_vec(),
+            public_key: key.as_bytes().to_vec(),
+        })),
     }
 }
 
@@ -123,33 +112,21 @@ impl Unsigned {
     /// `timestamp_ns`: the local clock, nanoseconds since the Unix epoch.
     fn new(inbox_id: InboxId, timestamp_ns: i64, actions: Vec<Kind>) -> Result<Self, Invalid> {
         let update = IdentityUpdate {
-            actions: actions
-                .into_iter()
-                .map(|kind| IdentityAction { kind: Some(kind) })
-                .collect(),
+            actions: actions.into_iter().map(|kind| IdentityAction { kind: Some(kind) }).collect(),
             client_timestamp_ns: timestamp_ns.cast_unsigned(),
             inbox_id: inbox_id.to_hex(),
         };
         let text = signature_text(&update)?;
-        Ok(Self {
-            inbox_id,
-            update,
-            text,
-        })
+        Ok(Self { inbox_id, update, text })
     }
 
     /// For one action or more: their identifiers have the right form by their types.
     fn of(inbox_id: InboxId, timestamp_ns: i64, actions: Vec<Kind>) -> Self {
-        Self::new(inbox_id, timestamp_ns, actions)
-            .expect("typed identifiers give a readable update")
+        Self::new(inbox_id, timestamp_ns, actions).expect("typed identifiers give a readable update")
     }
 
     fn sign(mut self, place: impl Fn(&mut Kind)) -> IdentityUpdate {
-        self.update
-            .actions
-            .iter_mut()
-            .filter_map(|action| action.kind.as_mut())
-            .for_each(place);
+        self.update.actions.iter_mut().filter_map(|action| action.kind.as_mut()).for_each(place);
         self.update
     }
 }
@@ -174,10 +151,7 @@ pub fn registration(
         initial_identifier_kind: IdentifierKind::Ethereum.into(),
         relying_party: None,
     };
-    let actions = vec![
-        Kind::CreateInbox(create),
-        unsigned_add(&installation.into()),
-    ];
+    let actions = vec![Kind::CreateInbox(create), unsigned_add(&installation.into())];
     UnsignedRegistration(Unsigned::of(inbox, timestamp_ns, actions))
 }
 
@@ -212,16 +186,8 @@ impl UnsignedRegistration {
 pub struct UnsignedAddition(Unsigned);
 
 /// Adds a wallet, a passkey or an installation to an inbox.
-pub fn add_member(
-    inbox: InboxId,
-    member: &MemberIdentifier,
-    timestamp_ns: i64,
-) -> UnsignedAddition {
-    UnsignedAddition(Unsigned::of(
-        inbox,
-        timestamp_ns,
-        vec![unsigned_add(member)],
-    ))
+pub fn add_member(inbox: InboxId, member: &MemberIdentifier, timestamp_ns: i64) -> UnsignedAddition {
+    UnsignedAddition(Unsigned::of(inbox, timestamp_ns, vec![unsigned_add(member)]))
 }
 
 /// Adds an installation to an inbox.
@@ -314,11 +280,7 @@ impl UnsignedRevocation {
 pub struct UnsignedRecoveryChange(Unsigned);
 
 /// Names a wallet as the inbox's recovery identifier. It doesn't become a member by that.
-pub fn change_recovery(
-    inbox: InboxId,
-    wallet: Address,
-    timestamp_ns: i64,
-) -> UnsignedRecoveryChange {
+pub fn change_recovery(inbox: InboxId, wallet: Address, timestamp_ns: i64) -> UnsignedRecoveryChange {
     let change = ChangeRecoveryAddress {
         new_recovery_identifier: wallet.to_string(),
         existing_recovery_identifier_signature: None,

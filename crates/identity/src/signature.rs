@@ -5,8 +5,8 @@ use ed25519_dalek::Sha512;
 use highwater_wire::{
     InstallationKey,
     proto::associations::{
-        RecoverableEcdsaSignature, RecoverableEd25519Signature, RecoverablePasskeySignature,
-        Signature, SmartContractWalletSignature, signature,
+        RecoverableEcdsaSignature, RecoverableEd25519Signature, RecoverablePasskeySignature, Signature,
+        SmartContractWalletSignature, signature,
     },
 };
 use k256::ecdsa::{RecoveryId, VerifyingKey};
@@ -46,17 +46,9 @@ impl SignedText {
     }
 
     /// Whose signature over this text it is.
-    pub(crate) fn check(
-        &self,
-        signature: &Signature,
-        verdicts: &Verdicts,
-    ) -> Result<Checked, Invalid> {
+    pub(crate) fn check(&self, signature: &Signature, verdicts: &Verdicts) -> Result<Checked, Invalid> {
         use signature::Signature as Kind;
-        match signature
-            .signature
-            .as_ref()
-            .ok_or(Invalid::Missing("signature"))?
-        {
+        match signature.signature.as_ref().ok_or(Invalid::Missing("signature"))? {
             Kind::Erc191(signature) => self.erc_191(signature),
             Kind::Erc6492(signature) => self.erc_6492(signature, verdicts),
             Kind::InstallationKey(signature) => self.installation_key(signature),
@@ -66,11 +58,10 @@ impl SignedText {
     }
 
     fn erc_191(&self, signature: &RecoverableEcdsaSignature) -> Result<Checked, Invalid> {
-        let canonical = RecoverableEcdsa::read(&signature.bytes)
-            .ok_or(Invalid::SignatureForm(Scheme::Erc191))?;
-        let key =
-            VerifyingKey::recover_from_prehash(&self.hash, &canonical.signature, canonical.parity)
-                .map_err(|_| Invalid::SignatureInvalid(Scheme::Erc191))?;
+        let canonical =
+            RecoverableEcdsa::read(&signature.bytes).ok_or(Invalid::SignatureForm(Scheme::Erc191))?;
+        let key = VerifyingKey::recover_from_prehash(&self.hash, &canonical.signature, canonical.parity)
+            .map_err(|_| Invalid::SignatureInvalid(Scheme::Erc191))?;
         Ok(Checked {
             signer: MemberIdentifier::Ethereum(Address::of(&key)),
             spent: spent(&canonical.to_bytes()),
@@ -98,17 +89,10 @@ impl SignedText {
         Ok(Checked { signer, spent })
     }
 
-    fn installation_key(
-        &self,
-        signature: &RecoverableEd25519Signature,
-    ) -> Result<Checked, Invalid> {
+    fn installation_key(&self, signature: &RecoverableEd25519Signature) -> Result<Checked, Invalid> {
         const SCHEME: Scheme = Scheme::InstallationKey;
-        let installation =
-            InstallationKey::try_from(signature.public_key.as_slice()).map_err(|_| {
-                Invalid::InstallationKeyForm {
-                    found: signature.public_key.len(),
-                }
-            })?;
+        let installation = InstallationKey::try_from(signature.public_key.as_slice())
+            .map_err(|_| Invalid::InstallationKeyForm { found: signature.public_key.len() })?;
         let key = ed25519_dalek::VerifyingKey::from_bytes(installation.as_bytes())
             .map_err(|_| Invalid::SignatureInvalid(SCHEME))?;
         let parsed = ed25519_dalek::Signature::from_slice(&signature.bytes)
@@ -120,10 +104,7 @@ impl SignedText {
             &parsed,
         )
         .map_err(|_| Invalid::SignatureInvalid(SCHEME))?;
-        Ok(Checked {
-            signer: MemberIdentifier::Installation(installation),
-            spent: spent(&signature.bytes),
-        })
+        Ok(Checked { signer: MemberIdentifier::Installation(installation), spent: spent(&signature.bytes) })
     }
 
     fn passkey(&self, signature: &RecoverablePasskeySignature) -> Result<Checked, Invalid> {
@@ -138,9 +119,7 @@ impl SignedText {
         }
         let mut signed = signature.authenticator_data.clone();
         signed.extend_from_slice(&Sha256::digest(&signature.client_data_json));
-        key.verifying_key()
-            .verify(&signed, &parsed)
-            .map_err(|_| Invalid::SignatureInvalid(SCHEME))?;
+        key.verifying_key().verify(&signed, &parsed).map_err(|_| Invalid::SignatureInvalid(SCHEME))?;
         Ok(Checked {
             signer: MemberIdentifier::Passkey { key },
             spent: spent(&parsed.normalize_s().unwrap_or(parsed).to_bytes()),
@@ -172,14 +151,8 @@ impl RecoverableEcdsa {
         let signature = k256::ecdsa::Signature::from_slice(scalars).ok()?;
         // Negating s mirrors the point, so the parity turns with it.
         Some(match signature.normalize_s() {
-            Some(low) => Self {
-                signature: low,
-                parity: RecoveryId::new(!odd, false),
-            },
-            None => Self {
-                signature,
-                parity: RecoveryId::new(odd, false),
-            },
+            Some(low) => Self { signature: low, parity: RecoveryId::new(!odd, false) },
+            None => Self { signature, parity: RecoveryId::new(odd, false) },
         })
     }
 

@@ -135,10 +135,7 @@ pub fn fold(
     for entry in log {
         let at = entry.sequence_id;
         if last.is_some_and(|last| last >= at) {
-            return Err(InvalidHistory {
-                at,
-                reason: Invalid::LogOrder,
-            });
+            return Err(InvalidHistory { at, reason: Invalid::LogOrder });
         }
         last = Some(at);
         let next = AssociationState::apply(state.as_ref(), inbox, &entry.update, verdicts)

@@ -3,8 +3,7 @@
 use highwater_wire::{
     InboxId,
     proto::associations::{
-        IdentifierKind, IdentityAction, IdentityUpdate, Signature, identity_action,
-        member_identifier,
+        IdentifierKind, IdentityAction, IdentityUpdate, Signature, identity_action, member_identifier,
     },
 };
 
@@ -59,11 +58,7 @@ impl<'a> Update<'a> {
         }
         Ok(Self {
             inbox: InboxId::from_hex(&update.inbox_id).map_err(|_| Invalid::InboxIdForm)?,
-            actions: update
-                .actions
-                .iter()
-                .map(Action::parse)
-                .collect::<Result<_, _>>()?,
+            actions: update.actions.iter().map(Action::parse).collect::<Result<_, _>>()?,
             timestamp_ns: update.client_timestamp_ns,
         })
     }
@@ -82,48 +77,41 @@ impl<'a> Update<'a> {
 impl<'a> Action<'a> {
     fn parse(action: &'a IdentityAction) -> Result<Self, Invalid> {
         use identity_action::Kind;
-        Ok(
-            match action.kind.as_ref().ok_or(Invalid::Missing("action"))? {
-                Kind::CreateInbox(create) => Self::CreateInbox {
-                    identifier: root(create.initial_identifier_kind, &create.initial_identifier)?,
-                    relying_party: create.relying_party.clone(),
-                    nonce: create.nonce,
-                    signature: create.initial_identifier_signature.as_ref(),
-                },
-                Kind::Add(add) => {
-                    let member = add
-                        .new_member_identifier
-                        .as_ref()
-                        .ok_or(Invalid::Missing("new member identifier"))?;
-                    let own = match &member.kind {
-                        Some(member_identifier::Kind::Passkey(key)) => key.relying_party.clone(),
-                        _ => None,
-                    };
-                    Self::Add {
-                        member: member.try_into()?,
-                        relying_party: own.or_else(|| add.relying_party.clone()),
-                        by: add.existing_member_signature.as_ref(),
-                        signature: add.new_member_signature.as_ref(),
-                    }
-                }
-                Kind::Revoke(revoke) => Self::Revoke {
-                    member: revoke
-                        .member_to_revoke
-                        .as_ref()
-                        .ok_or(Invalid::Missing("member to revoke"))?
-                        .try_into()?,
-                    by: revoke.recovery_identifier_signature.as_ref(),
-                },
-                Kind::ChangeRecoveryAddress(change) => Self::ChangeRecovery {
-                    identifier: root(
-                        change.new_recovery_identifier_kind,
-                        &change.new_recovery_identifier,
-                    )?,
-                    relying_party: change.relying_party.clone(),
-                    by: change.existing_recovery_identifier_signature.as_ref(),
-                },
+        Ok(match action.kind.as_ref().ok_or(Invalid::Missing("action"))? {
+            Kind::CreateInbox(create) => Self::CreateInbox {
+                identifier: root(create.initial_identifier_kind, &create.initial_identifier)?,
+                relying_party: create.relying_party.clone(),
+                nonce: create.nonce,
+                signature: create.initial_identifier_signature.as_ref(),
             },
-        )
+            Kind::Add(add) => {
+                let member =
+                    add.new_member_identifier.as_ref().ok_or(Invalid::Missing("new member identifier"))?;
+                let own = match &member.kind {
+                    Some(member_identifier::Kind::Passkey(key)) => key.relying_party.clone(),
+                    _ => None,
+                };
+                Self::Add {
+                    member: member.try_into()?,
+                    relying_party: own.or_else(|| add.relying_party.clone()),
+                    by: add.existing_member_signature.as_ref(),
+                    signature: add.new_member_signature.as_ref(),
+                }
+            }
+            Kind::Revoke(revoke) => Self::Revoke {
+                member: revoke
+                    .member_to_revoke
+                    .as_ref()
+                    .ok_or(Invalid::Missing("member to revoke"))?
+                    .try_into()?,
+                by: revoke.recovery_identifier_signature.as_ref(),
+            },
+            Kind::ChangeRecoveryAddress(change) => Self::ChangeRecovery {
+                identifier: root(change.new_recovery_identifier_kind, &change.new_recovery_identifier)?,
+                relying_party: change.relying_party.clone(),
+                by: change.existing_recovery_identifier_signature.as_ref(),
+            },
+        })
     }
 
     /// Every signature that is there.
@@ -170,12 +158,7 @@ fn rfc3339(timestamp_ns: u64) -> String {
     let seconds = timestamp_ns.cast_signed().div_euclid(NS_PER_SECOND);
     let (year, month, day) = civil_date(seconds.div_euclid(SECONDS_PER_DAY));
     let second = seconds.rem_euclid(SECONDS_PER_DAY);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-    )
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60,)
 }
 
 /// Year, month and day of the proleptic Gregorian calendar, from days since 1970-01-01.

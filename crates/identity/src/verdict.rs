@@ -5,9 +5,7 @@ use std::{
     fmt,
 };
 
-use highwater_wire::proto::associations::{
-    IdentityUpdate, SmartContractWalletSignature, signature,
-};
+use highwater_wire::proto::associations::{IdentityUpdate, SmartContractWalletSignature, signature};
 use serde::{Deserialize, Serialize};
 
 use crate::{Address, Invalid, MemberIdentifier, signature::SignedText, update::Update};
@@ -90,9 +88,7 @@ impl FromIterator<(VerificationRequest, bool)> for Verdicts {
 ///
 /// # Errors
 /// [`Invalid`] if an update is unreadable or names a malformed account.
-pub fn required_verifications(
-    updates: &[IdentityUpdate],
-) -> Result<Vec<VerificationRequest>, Invalid> {
+pub fn required_verifications(updates: &[IdentityUpdate]) -> Result<Vec<VerificationRequest>, Invalid> {
     let mut required = BTreeSet::new();
     for update in updates {
         let update = Update::parse(update)?;

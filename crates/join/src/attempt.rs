@@ -40,12 +40,7 @@ pub enum JoinReport {
 /// Why a Welcome was not installed.
 enum Obstacle {
     Reject(&'static str),
-    Hold {
-        code: &'static str,
-        detail: String,
-        needs: Vec<Need>,
-        retention: Option<Retention>,
-    },
+    Hold { code: &'static str, detail: String, needs: Vec<Need>, retention: Option<Retention> },
     Failed(JoinError),
 }
 
@@ -73,12 +68,7 @@ impl From<WelcomeFailure> for Obstacle {
             _ => None,
         };
         let detail = failure.to_string();
-        Self::Hold {
-            code: failure.code(),
-            detail,
-            needs: Vec::new(),
-            retention,
-        }
+        Self::Hold { code: failure.code(), detail, needs: Vec::new(), retention }
     }
 }
 
@@ -95,9 +85,7 @@ pub async fn attempt(
     resolutions: Resolutions,
 ) -> Result<JoinReport, JoinError> {
     store
-        .write("join", move |tx| {
-            Box::pin(async move { run(tx, topic, sequence_id, &resolutions).await })
-        })
+        .write("join", move |tx| Box::pin(async move { run(tx, topic, sequence_id, &resolutions).await }))
         .await
 }
 
@@ -118,18 +106,13 @@ async fn run(
             outcome::settle(tx, topic, sequence_id, code, None).await?;
             Ok(JoinReport::Rejected(code.to_owned()))
         }
-        Err(Obstacle::Hold {
-            code,
-            detail,
-            needs,
-            retention,
-        }) => {
+        Err(Obstacle::Hold { code, detail, needs, retention }) => {
             let now = tx.now_ns();
             let deadline = retention.map(|retention| match retention {
                 Retention::FromFirstAttempt => now.saturating_add(RETENTION.as_nanos() as i64),
-                Retention::FromServerTime => envelope
-                    .server_ns
-                    .saturating_add(POINTER_RETENTION.as_nanos() as i64),
+                Retention::FromServerTime => {
+                    envelope.server_ns.saturating_add(POINTER_RETENTION.as_nanos() as i64)
+                }
             });
             let held = hold::record(tx, sequence_id, code, &detail, deadline).await?;
             if held.deadline_ns.is_some_and(|deadline| deadline <= now) {
@@ -163,10 +146,7 @@ async fn install(
         Existing::Stale => return Err(Obstacle::Reject("stale")),
         Existing::Conflicting => return Err(Obstacle::Reject("conflicting")),
         Existing::NeedPrefix => {
-            let needs = vec![Need::Prefix {
-                topic: group_topic,
-                through: anchor,
-            }];
+            let needs = vec![Need::Prefix { topic: group_topic, through: anchor }];
             return Err(dependency("the old membership's prefix", needs));
         }
     };
@@ -196,9 +176,7 @@ async fn open(
     envelope: &PendingEnvelope,
     resolutions: &Resolutions,
 ) -> Result<OpenedWelcome, Obstacle> {
-    let payload = ClientEnvelope::decode(envelope.payload.as_ref())
-        .ok()
-        .and_then(|e| e.payload);
+    let payload = ClientEnvelope::decode(envelope.payload.as_ref()).ok().and_then(|e| e.payload);
     let Some(client_envelope::Payload::WelcomeMessage(welcome)) = payload else {
         return Err(Obstacle::Reject("malformed"));
     };
@@ -206,9 +184,7 @@ async fn open(
         Unwrapped::Welcome(opened) => return Ok(opened),
         Unwrapped::Pointer(pointer) => pointer,
     };
-    let need = Need::Pointee {
-        destination: pointer.destination(),
-    };
+    let need = Need::Pointee { destination: pointer.destination() };
     match resolutions.get(&need) {
         Some(Resolution::Ready(Proof::Pointee(body))) => {
             let body = WelcomeMessage::decode(body.as_slice());
@@ -225,26 +201,16 @@ async fn open(
 }
 
 fn dependency(what: &str, needs: Vec<Need>) -> Obstacle {
-    Obstacle::Hold {
-        code: "dependency",
-        detail: format!("waiting for {what}"),
-        needs,
-        retention: None,
-    }
+    Obstacle::Hold { code: "dependency", detail: format!("waiting for {what}"), needs, retention: None }
 }
 
 fn missing_identity(
     missing: impl IntoIterator<Item = (InboxId, SequenceId)>,
     resolutions: &Resolutions,
 ) -> Obstacle {
-    let needs: Vec<_> = missing
-        .into_iter()
-        .map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id })
-        .collect();
-    if needs
-        .iter()
-        .any(|n| matches!(resolutions.get(n), Some(Resolution::Permanent { .. })))
-    {
+    let needs: Vec<_> =
+        missing.into_iter().map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id }).collect();
+    if needs.iter().any(|n| matches!(resolutions.get(n), Some(Resolution::Permanent { .. }))) {
         return Obstacle::Reject("identity_absent");
     }
     dependency("identity state", needs)
@@ -254,9 +220,7 @@ async fn local_group(tx: &mut WriteTx, group: GroupId) -> Result<LocalGroup, Joi
     let Some(epoch) = highwater_mls::epoch(tx, group).await? else {
         return Ok(LocalGroup::Absent);
     };
-    let state = highwater_delivery::conversation(tx, group)
-        .await?
-        .map(|found| found.state);
+    let state = highwater_delivery::conversation(tx, group).await?.map(|found| found.state);
     Ok(match state {
         Some(ConversationState::Active) => LocalGroup::Active { epoch },
         _ => LocalGroup::Inactive { epoch },
@@ -272,9 +236,7 @@ async fn discover(
     envelope: &PendingEnvelope,
 ) -> Result<(), Obstacle> {
     let earlier = highwater_delivery::conversation(tx, group).await?;
-    let me = highwater_mls::installation(tx)
-        .await?
-        .and_then(|installation| installation.inbox);
+    let me = highwater_mls::installation(tx).await?.and_then(|installation| installation.inbox);
     let peer = components
         .dm_pair
         .iter()
@@ -285,13 +247,9 @@ async fn discover(
         tx,
         Conversation {
             group,
-            kind: peer.map_or(ConversationKind::Group, |peer| ConversationKind::Dm {
-                peer,
-            }),
+            kind: peer.map_or(ConversationKind::Group, |peer| ConversationKind::Dm { peer }),
             state: ConversationState::Active,
-            consent: earlier
-                .as_ref()
-                .map_or(Consent::Unknown, |earlier| earlier.consent),
+            consent: earlier.as_ref().map_or(Consent::Unknown, |earlier| earlier.consent),
             name: Some(components.name.clone()).filter(|name| !name.is_empty()),
             created_ns: earlier.map_or(envelope.server_ns, |earlier| earlier.created_ns),
             adder: Some(adder),
@@ -310,10 +268,7 @@ async fn transcript(
     anchor: SequenceId,
     server_ns: i64,
 ) -> Result<(), Obstacle> {
-    let Some(me) = highwater_mls::installation(tx)
-        .await?
-        .and_then(|found| found.inbox)
-    else {
+    let Some(me) = highwater_mls::installation(tx).await?.and_then(|found| found.inbox) else {
         return Ok(());
     };
     let content = highwater_mls::join_transcript(adder, me);

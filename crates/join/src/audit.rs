@@ -15,11 +15,9 @@ pub async fn audit(tx: &mut impl Reads, topic: Topic) -> Result<Audit, JoinError
     }
     for outcome in outcomes(tx).await? {
         let pending = highwater_receipt::pending_one(tx, topic, outcome.sequence_id).await?;
-        audit.check(
-            "a settled Welcome is not pending",
-            pending.is_none(),
-            || format!("Welcome {}", outcome.sequence_id.get()),
-        );
+        audit.check("a settled Welcome is not pending", pending.is_none(), || {
+            format!("Welcome {}", outcome.sequence_id.get())
+        });
         if let Some(group) = outcome.group {
             let known = highwater_delivery::conversation(tx, group).await?.is_some();
             audit.check("a joined group is a known conversation", known, || {
@@ -33,8 +31,6 @@ pub async fn audit(tx: &mut impl Reads, topic: Topic) -> Result<Audit, JoinError
     .fetch_one(tx.conn())
     .await?
     .get::<i64, _>(0);
-    audit.check("no Welcome is both held and settled", both == 0, || {
-        format!("{both} rows")
-    });
+    audit.check("no Welcome is both held and settled", both == 0, || format!("{both} rows"));
     Ok(audit)
 }

@@ -89,10 +89,7 @@ mod tests {
         ];
         for (local, processed, anchor, epoch, expected) in rows {
             let decided = existing(local, processed, id(anchor), epoch);
-            assert_eq!(
-                decided, expected,
-                "{local:?} P={processed:?} anchor={anchor} epoch={epoch}"
-            );
+            assert_eq!(decided, expected, "{local:?} P={processed:?} anchor={anchor} epoch={epoch}");
         }
     }
 }

@@ -55,12 +55,8 @@ pub(crate) async fn record(
         .fetch_optional(tx.conn())
         .await?;
     let tries = earlier.as_ref().map_or(0, |row| row.get::<i64, _>(1));
-    let deadline_ns = earlier
-        .and_then(|row| row.get::<Option<i64>, _>(0))
-        .or(deadline_ns);
-    let wait = FIRST_RETRY
-        .saturating_mul(1 << tries.clamp(0, 16))
-        .min(LAST_RETRY);
+    let deadline_ns = earlier.and_then(|row| row.get::<Option<i64>, _>(0)).or(deadline_ns);
+    let wait = FIRST_RETRY.saturating_mul(1 << tries.clamp(0, 16)).min(LAST_RETRY);
     let mut next_retry_ns = now.saturating_add(wait.as_nanos() as i64);
     if let Some(deadline) = deadline_ns.filter(|deadline| *deadline > now) {
         next_retry_ns = next_retry_ns.min(deadline);
@@ -127,16 +123,11 @@ pub async fn ready(tx: &mut impl Reads, topic: Topic) -> Result<Vec<SequenceId>,
         .map(|held| held.sequence_id)
         .collect();
     let pending = outcome::unresolved(tx, topic, Cursor::MAX).await?;
-    Ok(pending
-        .into_iter()
-        .filter(|id| !waiting.contains(id))
-        .collect())
+    Ok(pending.into_iter().filter(|id| !waiting.contains(id)).collect())
 }
 
 /// When the earliest held Welcome is due, by the local clock.
 pub async fn next_retry(tx: &mut impl Reads) -> Result<Option<i64>, JoinError> {
-    let row = sqlx::query("SELECT min(next_retry_ns) FROM join_welcomes")
-        .fetch_one(tx.conn())
-        .await?;
+    let row = sqlx::query("SELECT min(next_retry_ns) FROM join_welcomes").fetch_one(tx.conn()).await?;
     Ok(row.get(0))
 }

@@ -34,7 +34,5 @@ pub use hold::{HeldWelcome, POINTER_RETENTION, RETENTION, held, next_retry, read
 pub use outcome::{WelcomeOutcome, outcomes, unresolved};
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations = Migrations {
-    owner: "join",
-    steps: &[include_str!("../migrations/1.sql")],
-};
+pub const MIGRATIONS: Migrations =
+    Migrations { owner: "join", steps: &[include_str!("../migrations/1.sql")] };

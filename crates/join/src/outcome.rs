@@ -46,10 +46,7 @@ pub async fn outcomes(tx: &mut impl Reads) -> Result<Vec<WelcomeOutcome>, JoinEr
             let group = row
                 .get::<Option<&[u8]>, _>(2)
                 .map(|bytes| {
-                    bytes
-                        .try_into()
-                        .map(GroupId::from_bytes)
-                        .map_err(|_| JoinError::Damaged("group id"))
+                    bytes.try_into().map(GroupId::from_bytes).map_err(|_| JoinError::Damaged("group id"))
                 })
                 .transpose()?;
             Ok(WelcomeOutcome {

@@ -37,11 +37,7 @@ async fn check_installation(tx: &mut impl Reads, findings: &mut Audit) -> Result
         Err(MlsError::Damaged(what)) => (false, what.to_owned()),
         Err(other) => return Err(other),
     };
-    findings.check(
-        "the installation key belongs to its public key",
-        whole,
-        || detail,
-    );
+    findings.check("the installation key belongs to its public key", whole, || detail);
     Ok(())
 }
 
@@ -54,31 +50,21 @@ async fn check_key_packages(tx: &mut impl Reads, findings: &mut Audit) -> Result
     for row in &stored {
         let id = KeyPackageId::from_slice(row.get(0))?;
         let bundle = stored_bundle(&overlay, id);
-        let whole = bundle
-            .and_then(|bundle| KeyPackageId::of(bundle.key_package()))
-            .is_ok_and(|found| found == id);
-        findings.check("a key package has its private keys", whole, || {
-            format!("{id:?}")
-        });
+        let whole =
+            bundle.and_then(|bundle| KeyPackageId::of(bundle.key_package())).is_ok_and(|found| found == id);
+        findings.check("a key package has its private keys", whole, || format!("{id:?}"));
         let published = row.get::<Option<i64>, _>(1).is_some();
         current += i32::from(published && row.get::<Option<i64>, _>(2).is_none());
     }
-    findings.check(
-        "at most one published key package is current",
-        current <= 1,
-        || format!("{current} are"),
-    );
-    let keys: i64 =
-        sqlx::query("SELECT count(*) FROM mls_values WHERE group_id = x'' AND label = ?")
-            .bind(Label::KeyPackage.name())
-            .fetch_one(tx.conn())
-            .await?
-            .get(0);
-    findings.check(
-        "no key package outlives its row",
-        keys == stored.len() as i64,
-        || format!("{keys} keys for {} rows", stored.len()),
-    );
+    findings.check("at most one published key package is current", current <= 1, || format!("{current} are"));
+    let keys: i64 = sqlx::query("SELECT count(*) FROM mls_values WHERE group_id = x'' AND label = ?")
+        .bind(Label::KeyPackage.name())
+        .fetch_one(tx.conn())
+        .await?
+        .get(0);
+    findings.check("no key package outlives its row", keys == stored.len() as i64, || {
+        format!("{keys} keys for {} rows", stored.len())
+    });
     Ok(())
 }
 
@@ -91,29 +77,21 @@ async fn check_group(
     let overlay = rows::load(tx, id).await?;
     let loaded = MlsGroup::load(&overlay, &mls_id(id));
     let Ok(Some(group)) = loaded else {
-        let detail = loaded
-            .err()
-            .map_or("values are missing".to_owned(), |error| error.to_string());
+        let detail = loaded.err().map_or("values are missing".to_owned(), |error| error.to_string());
         findings.check("a group loads", false, || format!("{id}: {detail}"));
         return Ok(());
     };
     findings.check("a group loads", true, String::new);
     let outline = (group.epoch().as_u64(), group.is_active());
-    findings.check(
-        "the outline is the group's",
-        outline == (state.epoch, state.active),
-        || format!("{id}: epoch and activity are {outline:?}"),
-    );
+    findings.check("the outline is the group's", outline == (state.epoch, state.active), || {
+        format!("{id}: epoch and activity are {outline:?}")
+    });
     let join_epoch: Option<u64> = overlay.read(Label::JoinEpoch, Vec::new()).ok().flatten();
-    findings.check(
-        "the join epoch is known",
-        join_epoch == Some(state.join_epoch),
-        || format!("{id}: {join_epoch:?}"),
-    );
-    let components = group
-        .extensions()
-        .app_data_dictionary()
-        .map(|extension| Components::decode(extension.dictionary()));
+    findings.check("the join epoch is known", join_epoch == Some(state.join_epoch), || {
+        format!("{id}: {join_epoch:?}")
+    });
+    let components =
+        group.extensions().app_data_dictionary().map(|extension| Components::decode(extension.dictionary()));
     let Some(Ok(components)) = components else {
         findings.check("the components decode", false, || id.to_string());
         return Ok(());

@@ -59,19 +59,11 @@ impl<'a> Reader<'a> {
             1 => (low << 8 | usize::from(self.byte()?), 1 << 6),
             2 => {
                 let rest = self.take(3)?;
-                (
-                    rest.iter()
-                        .fold(low, |value, byte| value << 8 | usize::from(*byte)),
-                    1 << 14,
-                )
+                (rest.iter().fold(low, |value, byte| value << 8 | usize::from(*byte)), 1 << 14)
             }
             _ => return Err(Malformed),
         };
-        if value < least {
-            Err(Malformed)
-        } else {
-            Ok(value)
-        }
+        if value < least { Err(Malformed) } else { Ok(value) }
     }
 
     pub(crate) fn opaque(&mut self) -> Result<&'a [u8], Malformed> {
@@ -84,11 +76,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn finish(self) -> Result<(), Malformed> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed)
-        }
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }
 
@@ -97,9 +85,7 @@ pub(crate) fn put_opaque(out: &mut Vec<u8>, bytes: &[u8]) {
         length @ 0..0x40 => out.push(length as u8),
         length @ 0x40..0x4000 => out.extend_from_slice(&(length as u16 | 0x4000).to_be_bytes()),
         length => {
-            let length = u32::try_from(length)
-                .ok()
-                .filter(|length| *length < 0x4000_0000);
+            let length = u32::try_from(length).ok().filter(|length| *length < 0x4000_0000);
             let length = length.expect("a component is far shorter than 2^30 bytes");
             out.extend_from_slice(&(length | 0x8000_0000).to_be_bytes());
         }
@@ -182,21 +168,11 @@ impl Collection {
     pub(crate) fn read(self, bytes: &[u8]) -> Result<Vec<(Key, Vec<u8>)>, Malformed> {
         sorted(bytes, |item| {
             let key = item.key()?;
-            Ok((
-                key,
-                if self == Self::Map {
-                    item.opaque()?.to_vec()
-                } else {
-                    Vec::new()
-                },
-            ))
+            Ok((key, if self == Self::Map { item.opaque()?.to_vec() } else { Vec::new() }))
         })
     }
 
-    pub(crate) fn write<'a>(
-        self,
-        items: impl IntoIterator<Item = (&'a Key, &'a Vec<u8>)>,
-    ) -> Vec<u8> {
+    pub(crate) fn write<'a>(self, items: impl IntoIterator<Item = (&'a Key, &'a Vec<u8>)>) -> Vec<u8> {
         let mut content = Vec::new();
         for (key, value) in items {
             content.extend_from_slice(key);
@@ -237,10 +213,7 @@ mod tests {
         let good = Collection::Set.write([(&a, &none), (&b, &none)]);
         assert_eq!(Collection::Set.read(&good).unwrap().len(), 2);
         for bad in [[(&b, &none), (&a, &none)], [(&a, &none), (&a, &none)]] {
-            assert_eq!(
-                Collection::Set.read(&Collection::Set.write(bad)),
-                Err(Malformed)
-            );
+            assert_eq!(Collection::Set.read(&Collection::Set.write(bad)), Err(Malformed));
         }
         let mut trailing = good;
         trailing.push(0);
@@ -258,11 +231,7 @@ mod tests {
     #[test]
     fn mutations_survive_a_round_trip() {
         let key = inbox_key(InboxId::from_bytes([3; 32]));
-        let map = vec![
-            Mutation::Insert(key, vec![1]),
-            Mutation::Update(key, vec![]),
-            Mutation::Delete(key),
-        ];
+        let map = vec![Mutation::Insert(key, vec![1]), Mutation::Update(key, vec![]), Mutation::Delete(key)];
         let bytes = Collection::Map.write_mutations(&map);
         assert_eq!(Collection::Map.read_mutations(&bytes).unwrap(), map);
         let set = vec![Mutation::Insert(key, vec![]), Mutation::Delete(key)];

@@ -76,13 +76,8 @@ impl Trial {
         let signing = self.signing_key()?.clone();
         let signer = InstallationSigner(&signing);
         self.journal.other_use();
-        let message = self
-            .group
-            .create_message(&self.provider, &signer, plaintext);
-        message
-            .map_err(MlsError::library)?
-            .to_bytes()
-            .map_err(MlsError::library)
+        let message = self.group.create_message(&self.provider, &signer, plaintext);
+        message.map_err(MlsError::library)?.to_bytes().map_err(MlsError::library)
     }
 
     /// Commits a change. The commit stays pending until its echo, or until another's commit wins the epoch.
@@ -117,12 +112,7 @@ impl Trial {
         let mut after = Components::clone(&before);
         let mut plan = Plan::default();
         match change {
-            Change::Membership {
-                upsert,
-                remove,
-                add_leaves,
-                remove_leaves,
-            } => {
+            Change::Membership { upsert, remove, add_leaves, remove_leaves } => {
                 after.membership.extend(upsert);
                 after.membership.retain(|inbox, _| !remove.contains(inbox));
                 plan.add = add_leaves;
@@ -133,10 +123,7 @@ impl Trial {
             Change::Disappearing { from, within } => {
                 (after.disappear_from, after.disappear_in) = (from, within);
             }
-            Change::Admins {
-                admins,
-                super_admins,
-            } => {
+            Change::Admins { admins, super_admins } => {
                 (after.admins, after.super_admins) = (admins, super_admins);
             }
             Change::MinimumVersion(version) => after.minimum_version = Some(version),
@@ -148,10 +135,7 @@ impl Trial {
         Ok(plan)
     }
 
-    fn leaves_of(
-        &self,
-        installations: &BTreeSet<InstallationKey>,
-    ) -> Result<Vec<LeafNodeIndex>, MlsError> {
+    fn leaves_of(&self, installations: &BTreeSet<InstallationKey>) -> Result<Vec<LeafNodeIndex>, MlsError> {
         let leaves = self.leaves();
         let found: Vec<_> = leaves
             .iter()
@@ -161,28 +145,17 @@ impl Trial {
         if found.len() == installations.len() {
             Ok(found)
         } else {
-            Err(MlsError::InvalidChange(
-                "an installation to remove is no member".into(),
-            ))
+            Err(MlsError::InvalidChange("an installation to remove is no member".into()))
         }
     }
 
     fn build(&mut self, plan: Plan) -> Result<PreparedCommit, MlsError> {
-        let packages = plan
-            .add
-            .iter()
-            .map(|bytes| validated(bytes))
-            .collect::<Result<Vec<_>, _>>()?;
-        let added = packages
-            .iter()
-            .map(recipient)
-            .collect::<Result<Vec<_>, _>>()?;
+        let packages = plan.add.iter().map(|bytes| validated(bytes)).collect::<Result<Vec<_>, _>>()?;
+        let added = packages.iter().map(recipient).collect::<Result<Vec<_>, _>>()?;
         let updates: Vec<AppDataUpdateProposal> = plan.updates.into_iter().map(proposal).collect();
         let updated = dictionary::apply(self.dictionary()?, &updates).map_err(MlsError::library)?;
         let signing = self.signing_key()?.clone();
-        let proposals = updates
-            .into_iter()
-            .map(|update| Proposal::AppDataUpdate(Box::new(update)));
+        let proposals = updates.into_iter().map(|update| Proposal::AppDataUpdate(Box::new(update)));
         let mut builder = self
             .group
             .commit_builder()
@@ -203,23 +176,14 @@ impl Trial {
         let changes = updater.changes();
         builder.with_app_data_dictionary_updates(changes);
         let bundle = builder
-            .build(
-                self.provider.rand(),
-                self.provider.crypto(),
-                &InstallationSigner(&signing),
-                |_| true,
-            )
+            .build(self.provider.rand(), self.provider.crypto(), &InstallationSigner(&signing), |_| true)
             .map_err(refused)?
             .stage_commit(&self.provider)
             .map_err(MlsError::library)?;
         self.journal.other_use();
         let data = bundle.commit().to_bytes().map_err(MlsError::library)?;
         let welcome = bundle.into_welcome_msg().map(|welcome| welcome.to_bytes());
-        Ok(PreparedCommit {
-            data,
-            welcome: welcome.transpose().map_err(MlsError::library)?,
-            added,
-        })
+        Ok(PreparedCommit { data, welcome: welcome.transpose().map_err(MlsError::library)?, added })
     }
 }
 

@@ -45,11 +45,9 @@ pub(crate) fn shape(component: u16) -> Option<Shape> {
     Some(match component {
         id::SUPER_ADMINS | id::ADMINS => Shape::Collection(Collection::Set),
         id::MEMBERSHIP => Shape::Collection(Collection::Map),
-        id::NAME
-        | id::DESCRIPTION
-        | id::DISAPPEAR_FROM
-        | id::DISAPPEAR_IN
-        | id::MINIMUM_VERSION => Shape::Scalar,
+        id::NAME | id::DESCRIPTION | id::DISAPPEAR_FROM | id::DISAPPEAR_IN | id::MINIMUM_VERSION => {
+            Shape::Scalar
+        }
         id::CONVERSATION | id::CREATOR | id::DM_PAIR => Shape::WriteOnce,
         _ => return None,
     })
@@ -133,30 +131,19 @@ impl Components {
         };
         let time = |component| {
             let bytes = dictionary.get(&component);
-            bytes
-                .map(|bytes| {
-                    bytes
-                        .try_into()
-                        .map(i64::from_be_bytes)
-                        .map_err(|_| component)
-                })
-                .transpose()
+            bytes.map(|bytes| bytes.try_into().map(i64::from_be_bytes).map_err(|_| component)).transpose()
         };
         let inboxes = |component| {
             let bytes = dictionary.get(&component);
-            bytes
-                .map(|bytes| inbox_set(bytes).map_err(|Malformed| component))
-                .transpose()
+            bytes.map(|bytes| inbox_set(bytes).map_err(|Malformed| component)).transpose()
         };
         let conversation = match dictionary.get(&id::CONVERSATION) {
             Some([0, 0, 0, 1]) => ConversationType::Group,
             Some([0, 0, 0, 2]) => ConversationType::Dm,
             _ => return Err(id::CONVERSATION),
         };
-        let creator: &Key = dictionary
-            .get(&id::CREATOR)
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or(id::CREATOR)?;
+        let creator: &Key =
+            dictionary.get(&id::CREATOR).and_then(|bytes| bytes.try_into().ok()).ok_or(id::CREATOR)?;
         let dm_pair = inboxes(id::DM_PAIR)?;
         let pair_size = dm_pair.as_ref().map(BTreeSet::len);
         if pair_size != (conversation == ConversationType::Dm).then_some(2) {
@@ -262,26 +249,17 @@ impl Components {
             (id::DESCRIPTION, text(&self.description)),
             (id::DISAPPEAR_FROM, time(self.disappear_from)),
             (id::DISAPPEAR_IN, time(self.disappear_in)),
-            (
-                id::MINIMUM_VERSION,
-                self.minimum_version.as_deref().and_then(text),
-            ),
+            (id::MINIMUM_VERSION, self.minimum_version.as_deref().and_then(text)),
         ]
     }
 }
 
 fn keys(inboxes: &BTreeSet<InboxId>) -> BTreeMap<Key, Vec<u8>> {
-    inboxes
-        .iter()
-        .map(|inbox| (inbox_key(*inbox), Vec::new()))
-        .collect()
+    inboxes.iter().map(|inbox| (inbox_key(*inbox), Vec::new())).collect()
 }
 
 fn mutations(old: &BTreeMap<Key, Vec<u8>>, new: &BTreeMap<Key, Vec<u8>>) -> Vec<Mutation> {
-    let gone = old
-        .keys()
-        .filter(|key| !new.contains_key(*key))
-        .map(|key| Mutation::Delete(*key));
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| Mutation::Delete(*key));
     let set = new.iter().filter_map(|(key, value)| match old.get(key) {
         None => Some(Mutation::Insert(*key, value.clone())),
         Some(before) if before != value => Some(Mutation::Update(*key, value.clone())),
@@ -291,35 +269,18 @@ fn mutations(old: &BTreeMap<Key, Vec<u8>>, new: &BTreeMap<Key, Vec<u8>>) -> Vec<
 }
 
 fn inbox_set(bytes: &[u8]) -> Result<BTreeSet<InboxId>, Malformed> {
-    Collection::Set
-        .read(bytes)?
-        .iter()
-        .map(|(key, _)| key_inbox(key))
-        .collect()
+    Collection::Set.read(bytes)?.iter().map(|(key, _)| key_inbox(key)).collect()
 }
 
 fn membership(bytes: &[u8]) -> Result<BTreeMap<InboxId, MembershipEntry>, Malformed> {
     let items = Collection::Map.read(bytes)?;
-    items
-        .iter()
-        .map(|(key, value)| Ok((key_inbox(key)?, decode_entry(value)?)))
-        .collect()
+    items.iter().map(|(key, value)| Ok((key_inbox(key)?, decode_entry(value)?))).collect()
 }
 
 fn encode_entry(entry: &MembershipEntry) -> Vec<u8> {
-    let failed_installations = entry
-        .failed
-        .iter()
-        .map(|key| key.as_bytes().to_vec())
-        .collect();
-    let v1 = group_membership_entry::V1 {
-        sequence_id: entry.sequence_id,
-        failed_installations,
-    };
-    GroupMembershipEntry {
-        version: Some(group_membership_entry::Version::V1(v1)),
-    }
-    .encode_to_vec()
+    let failed_installations = entry.failed.iter().map(|key| key.as_bytes().to_vec()).collect();
+    let v1 = group_membership_entry::V1 { sequence_id: entry.sequence_id, failed_installations };
+    GroupMembershipEntry { version: Some(group_membership_entry::Version::V1(v1)) }.encode_to_vec()
 }
 
 fn decode_entry(bytes: &[u8]) -> Result<MembershipEntry, Malformed> {
@@ -329,10 +290,7 @@ fn decode_entry(bytes: &[u8]) -> Result<MembershipEntry, Malformed> {
     };
     let failed = v1.failed_installations.iter();
     let failed = failed.map(|key| InstallationKey::try_from(key.as_slice()).map_err(|_| Malformed));
-    Ok(MembershipEntry {
-        sequence_id: v1.sequence_id,
-        failed: failed.collect::<Result<_, _>>()?,
-    })
+    Ok(MembershipEntry { sequence_id: v1.sequence_id, failed: failed.collect::<Result<_, _>>()? })
 }
 
 #[cfg(test)]

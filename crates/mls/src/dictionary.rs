@@ -24,10 +24,7 @@ pub(crate) fn apply<'a>(
     before: &AppDataDictionary,
     updates: impl IntoIterator<Item = &'a AppDataUpdateProposal>,
 ) -> Result<Updated, InputFailure> {
-    let mut updated = Updated {
-        dictionary: before.clone(),
-        changes: BTreeMap::new(),
-    };
+    let mut updated = Updated { dictionary: before.clone(), changes: BTreeMap::new() };
     for update in updates {
         let component = update.component_id();
         let value = match update.operation() {
@@ -58,20 +55,13 @@ fn removable(component: u16) -> Result<(), InputFailure> {
     }
 }
 
-fn updated_value(
-    component: u16,
-    old: Option<&[u8]>,
-    payload: &[u8],
-) -> Result<Vec<u8>, InputFailure> {
+fn updated_value(component: u16, old: Option<&[u8]>, payload: &[u8]) -> Result<Vec<u8>, InputFailure> {
     let malformed = |Malformed| PolicyViolation::MalformedUpdate { component };
     match known(component)? {
         Shape::Scalar => Ok(payload.to_vec()),
         Shape::WriteOnce => Err(PolicyViolation::WriteOnce { component }.into()),
         Shape::Collection(collection) => {
-            let old = old
-                .map(|old| collection.read(old))
-                .transpose()
-                .map_err(malformed)?;
+            let old = old.map(|old| collection.read(old)).transpose().map_err(malformed)?;
             let mutations = collection.read_mutations(payload).map_err(malformed)?;
             let new = mutated(old.unwrap_or_default(), mutations).map_err(malformed)?;
             Ok(collection.write(&new))
@@ -81,16 +71,11 @@ fn updated_value(
 
 /// A component that this version doesn't know may mean something to a later one, so it is held like any unknown kind.
 fn known(component: u16) -> Result<Shape, InputFailure> {
-    shape(component).ok_or(InputFailure::HeldProposal(
-        "app_data_update of an unknown component",
-    ))
+    shape(component).ok_or(InputFailure::HeldProposal("app_data_update of an unknown component"))
 }
 
 /// A mutation that doesn't fit what is there would leave members of two minds about what it meant.
-fn mutated(
-    old: Vec<(Key, Vec<u8>)>,
-    mutations: Vec<Mutation>,
-) -> Result<BTreeMap<Key, Vec<u8>>, Malformed> {
+fn mutated(old: Vec<(Key, Vec<u8>)>, mutations: Vec<Mutation>) -> Result<BTreeMap<Key, Vec<u8>>, Malformed> {
     let mut items: BTreeMap<Key, Vec<u8>> = old.into_iter().collect();
     for mutation in mutations {
         let fits = match mutation {

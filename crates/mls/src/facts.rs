@@ -77,25 +77,14 @@ pub(crate) fn read(
     staged: &StagedCommit,
 ) -> Result<CommitFacts, InputFailure> {
     kinds(staged)?;
-    let member = |index: LeafNodeIndex| {
-        before
-            .members
-            .get(&index)
-            .copied()
-            .ok_or(PolicyViolation::NotFromMember)
-    };
+    let member =
+        |index: LeafNodeIndex| before.members.get(&index).copied().ok_or(PolicyViolation::NotFromMember);
     let updates: Vec<_> = staged.app_data_update_proposals().collect();
-    let updated = dictionary::apply(
-        before.dictionary,
-        updates
-            .iter()
-            .map(|update| update.app_data_update_proposal()),
-    )?;
+    let updated =
+        dictionary::apply(before.dictionary, updates.iter().map(|update| update.app_data_update_proposal()))?;
     let staged_dictionary = staged.group_context().extensions().app_data_dictionary();
     if staged_dictionary.map(|extension| extension.dictionary()) != Some(&updated.dictionary) {
-        return Err(InputFailure::Library(
-            "the staged dictionary differs from its updates".into(),
-        ));
+        return Err(InputFailure::Library("the staged dictionary differs from its updates".into()));
     }
     let committer = member(committer)?;
     let malformed = |component| PolicyViolation::MalformedComponent { component };
@@ -112,19 +101,13 @@ pub(crate) fn read(
     };
     for update in &updates {
         let by = proposer(update.sender(), before)?.inbox;
-        facts
-            .actions
-            .push(action(by, update.app_data_update_proposal()));
+        facts.actions.push(action(by, update.app_data_update_proposal()));
     }
     for add in staged.add_proposals() {
-        facts
-            .added
-            .push(leaf_member(add.add_proposal().key_package().leaf_node())?);
+        facts.added.push(leaf_member(add.add_proposal().key_package().leaf_node())?);
     }
     for remove in staged.remove_proposals() {
-        facts
-            .removed
-            .push(member(remove.remove_proposal().removed())?);
+        facts.removed.push(member(remove.remove_proposal().removed())?);
     }
     facts.identity_changed = identity_changed(before, committer, staged)?;
     facts.leaves = touched_leaves(before, &facts);
@@ -136,18 +119,13 @@ fn kinds(staged: &StagedCommit) -> Result<(), InputFailure> {
     if staged.psk_proposals().next().is_some() {
         return Err(InputFailure::PskInCommit);
     }
-    staged
-        .queued_proposals()
-        .try_for_each(|queued| accepted_kind(queued.proposal()))
+    staged.queued_proposals().try_for_each(|queued| accepted_kind(queued.proposal()))
 }
 
 /// Which proposals this profile takes part in.
 pub(crate) fn accepted_kind(proposal: &Proposal) -> Result<(), InputFailure> {
     let kind = match proposal {
-        Proposal::Add(_)
-        | Proposal::Update(_)
-        | Proposal::Remove(_)
-        | Proposal::AppDataUpdate(_) => {
+        Proposal::Add(_) | Proposal::Update(_) | Proposal::Remove(_) | Proposal::AppDataUpdate(_) => {
             return Ok(());
         }
         Proposal::PreSharedKey(_) => "psk",
@@ -174,17 +152,10 @@ fn action(by: InboxId, update: &AppDataUpdateProposal) -> Action {
     let deletes = match update.operation() {
         AppDataUpdateOperation::Update(payload) if component == id::MEMBERSHIP => Collection::Map
             .read_mutations(payload.as_slice())
-            .is_ok_and(|list| {
-                list.iter()
-                    .any(|mutation| matches!(mutation, Mutation::Delete(_)))
-            }),
+            .is_ok_and(|list| list.iter().any(|mutation| matches!(mutation, Mutation::Delete(_)))),
         _ => false,
     };
-    Action {
-        by,
-        component,
-        deletes,
-    }
+    Action { by, component, deletes }
 }
 
 fn leaf_member(leaf: &LeafNode) -> Result<Member, PolicyViolation> {
@@ -203,14 +174,12 @@ fn identity_changed(
     {
         return Ok(true);
     }
-    let updates = staged
-        .queued_proposals()
-        .filter_map(|queued: &QueuedProposal| {
-            let Proposal::Update(update) = queued.proposal() else {
-                return None;
-            };
-            Some((queued.sender(), update.leaf_node()))
-        });
+    let updates = staged.queued_proposals().filter_map(|queued: &QueuedProposal| {
+        let Proposal::Update(update) = queued.proposal() else {
+            return None;
+        };
+        Some((queued.sender(), update.leaf_node()))
+    });
     for (sender, leaf) in updates {
         if leaf_member(leaf)? != proposer(sender, before)? {
             return Ok(true);
@@ -219,38 +188,19 @@ fn identity_changed(
     Ok(false)
 }
 
-fn touched_leaves(
-    before: &Before<'_>,
-    facts: &CommitFacts,
-) -> BTreeMap<InboxId, BTreeSet<InstallationKey>> {
+fn touched_leaves(before: &Before<'_>, facts: &CommitFacts) -> BTreeMap<InboxId, BTreeSet<InstallationKey>> {
     let (old, new) = (&facts.before.membership, &facts.after.membership);
-    let entries = old
-        .keys()
-        .chain(new.keys())
-        .filter(|inbox| old.get(*inbox) != new.get(*inbox));
-    let moved = facts
-        .added
-        .iter()
-        .chain(&facts.removed)
-        .map(|member| &member.inbox);
-    let mut leaves: BTreeMap<InboxId, BTreeSet<_>> = entries
-        .chain(moved)
-        .map(|inbox| (*inbox, BTreeSet::new()))
-        .collect();
-    for member in before
-        .members
-        .values()
-        .filter(|member| !facts.removed.contains(member))
-    {
+    let entries = old.keys().chain(new.keys()).filter(|inbox| old.get(*inbox) != new.get(*inbox));
+    let moved = facts.added.iter().chain(&facts.removed).map(|member| &member.inbox);
+    let mut leaves: BTreeMap<InboxId, BTreeSet<_>> =
+        entries.chain(moved).map(|inbox| (*inbox, BTreeSet::new())).collect();
+    for member in before.members.values().filter(|member| !facts.removed.contains(member)) {
         if let Some(of_inbox) = leaves.get_mut(&member.inbox) {
             of_inbox.insert(member.installation);
         }
     }
     for member in &facts.added {
-        leaves
-            .entry(member.inbox)
-            .or_default()
-            .insert(member.installation);
+        leaves.entry(member.inbox).or_default().insert(member.installation);
     }
     leaves
 }

@@ -135,8 +135,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<ProtocolMessage, InputFailure> {
         }
         _ => {}
     }
-    let message =
-        MlsMessageIn::tls_deserialize(&mut &data[..]).map_err(|_| InputFailure::Malformed)?;
+    let message = MlsMessageIn::tls_deserialize(&mut &data[..]).map_err(|_| InputFailure::Malformed)?;
     // Handshakes and application messages alike are private here; a public one is in the wrong wire format.
     match message.extract() {
         MlsMessageBodyIn::PrivateMessage(message) => Ok(message.into()),
@@ -146,11 +145,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<ProtocolMessage, InputFailure> {
 
 pub(crate) fn header(message: &ProtocolMessage) -> Result<Header, InputFailure> {
     Ok(Header {
-        group: message
-            .group_id()
-            .as_slice()
-            .try_into()
-            .map_err(|_| InputFailure::WrongGroup)?,
+        group: message.group_id().as_slice().try_into().map_err(|_| InputFailure::WrongGroup)?,
         epoch: message.epoch().as_u64(),
         kind: match message.content_type() {
             ContentType::Application => MessageType::Application,
@@ -238,9 +233,7 @@ fn secret_tree(error: SecretTreeError) -> InputFailure {
         E::SecretReuseError => InputFailure::SecretReused,
         E::IndexOutOfBounds => InputFailure::Authentication,
         E::CodecError(_) => InputFailure::Malformed,
-        E::RatchetTypeError | E::LibraryError | E::CryptoError(_) => {
-            InputFailure::Library(error.to_string())
-        }
+        E::RatchetTypeError | E::LibraryError | E::CryptoError(_) => InputFailure::Library(error.to_string()),
     }
 }
 
@@ -261,12 +254,8 @@ impl From<StageCommitError> for InputFailure {
             ) => Self::HeldProposal("group_context_extensions"),
             E::AppDataUpdateValidationError(_) => Self::InvalidCommit("app data update"),
             E::LeafNodeValidation(error) => leaf_node(error),
-            E::UpdatePathError(ApplyUpdatePathError::LibraryError(error)) => {
-                Self::Library(error.to_string())
-            }
-            E::UpdatePathError(_) | E::VerifiedUpdatePathError(_) => {
-                Self::InvalidCommit("update path")
-            }
+            E::UpdatePathError(ApplyUpdatePathError::LibraryError(error)) => Self::Library(error.to_string()),
+            E::UpdatePathError(_) | E::VerifiedUpdatePathError(_) => Self::InvalidCommit("update path"),
             E::WrongPlaintextContentType => Self::Malformed,
             E::OwnCommitMismatch => Self::InvalidCommit("not the pending commit"),
             E::PathLeafNodeVerificationFailure => Self::InvalidCommit("path leaf node"),
@@ -275,9 +264,7 @@ impl From<StageCommitError> for InputFailure {
             E::ConfirmationTagMismatch => Self::InvalidCommit("confirmation tag"),
             E::AttemptedSelfRemoval => Self::InvalidCommit("removes its committer"),
             E::InconsistentSenderIndex => Self::InvalidCommit("sender index"),
-            E::SenderTypeExternal | E::SenderTypeNewMemberProposal => {
-                Self::InvalidCommit("sender type")
-            }
+            E::SenderTypeExternal | E::SenderTypeNewMemberProposal => Self::InvalidCommit("sender type"),
             E::TooManyNewMembers => Self::InvalidCommit("too many members"),
             // A key that should be here is not: nothing about the commit.
             E::OwnKeyNotFound

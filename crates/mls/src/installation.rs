@@ -53,8 +53,7 @@ pub async fn create_installation(tx: &mut WriteTx) -> Result<Installation, MlsEr
     if let Some(existing) = installation(tx).await? {
         return Ok(existing);
     }
-    let secret: Zeroizing<[u8; 32]> =
-        Zeroizing::new(SystemRandom.random_array().map_err(MlsError::library)?);
+    let secret: Zeroizing<[u8; 32]> = Zeroizing::new(SystemRandom.random_array().map_err(MlsError::library)?);
     let signing = SigningKey::from_bytes(&secret);
     let key = InstallationKey::from_bytes(signing.verifying_key().to_bytes());
     let value = encode(Label::InstallationKey, secret.as_slice()).map_err(MlsError::library)?;
@@ -63,13 +62,7 @@ pub async fn create_installation(tx: &mut WriteTx) -> Result<Installation, MlsEr
         .bind(key.as_bytes().as_slice())
         .execute(tx.conn())
         .await?;
-    Ok(Installation {
-        key,
-        inbox: None,
-        registration: None,
-        registered: false,
-        signing,
-    })
+    Ok(Installation { key, inbox: None, registration: None, registered: false, signing })
 }
 
 /// This database's installation, if it has one yet.
@@ -93,20 +86,13 @@ pub async fn installation(tx: &mut impl Reads) -> Result<Option<Installation>, M
         .map(|inbox| InboxId::try_from(inbox).map_err(|_| MlsError::Damaged("inbox id")))
         .transpose()?;
     let registration = row.get::<Option<Vec<u8>>, _>(2).map(Bytes::from);
-    Ok(Some(Installation {
-        key,
-        inbox,
-        registration,
-        registered: row.get(3),
-        signing,
-    }))
+    Ok(Some(Installation { key, inbox, registration, registered: row.get(3), signing }))
 }
 
 fn signing_key(value: Option<&[u8]>) -> Result<SigningKey, MlsError> {
     let damaged = || MlsError::Damaged("installation key");
-    let secret: Zeroizing<Vec<u8>> = Zeroizing::new(
-        decode(Label::InstallationKey, value.ok_or_else(damaged)?).map_err(|_| damaged())?,
-    );
+    let secret: Zeroizing<Vec<u8>> =
+        Zeroizing::new(decode(Label::InstallationKey, value.ok_or_else(damaged)?).map_err(|_| damaged())?);
     let secret: &[u8; 32] = secret.as_slice().try_into().map_err(|_| damaged())?;
     Ok(SigningKey::from_bytes(secret))
 }
@@ -117,10 +103,8 @@ pub(crate) fn loaded_signing_key(overlay: &Overlay) -> Result<SigningKey, MlsErr
         .read(Label::InstallationKey, Vec::new())
         .map_err(|_| MlsError::Damaged("installation key"))?;
     let secret = Zeroizing::new(secret.ok_or(MlsError::NoInstallation)?);
-    let secret: &[u8; 32] = secret
-        .as_slice()
-        .try_into()
-        .map_err(|_| MlsError::Damaged("installation key"))?;
+    let secret: &[u8; 32] =
+        secret.as_slice().try_into().map_err(|_| MlsError::Damaged("installation key"))?;
     Ok(SigningKey::from_bytes(secret))
 }
 
@@ -129,24 +113,16 @@ pub(crate) fn loaded_signing_key(overlay: &Overlay) -> Result<SigningKey, MlsErr
 /// # Errors
 /// [`MlsError::NoInstallation`] before [`create_installation`]; [`MlsError::InvalidChange`] for another inbox than
 /// the one a registration names already.
-pub async fn set_registration(
-    tx: &mut WriteTx,
-    inbox: InboxId,
-    envelope: Bytes,
-) -> Result<(), MlsError> {
+pub async fn set_registration(tx: &mut WriteTx, inbox: InboxId, envelope: Bytes) -> Result<(), MlsError> {
     let existing = installation(tx).await?.ok_or(MlsError::NoInstallation)?;
     if existing.inbox.is_some_and(|other| other != inbox) {
-        return Err(MlsError::InvalidChange(
-            "this installation has an inbox already".into(),
-        ));
+        return Err(MlsError::InvalidChange("this installation has an inbox already".into()));
     }
-    sqlx::query(
-        "UPDATE mls_installation SET inbox_id = ?, registration = ?, registered = 0 WHERE only = 1",
-    )
-    .bind(inbox.as_bytes().as_slice())
-    .bind(envelope.as_ref())
-    .execute(tx.conn())
-    .await?;
+    sqlx::query("UPDATE mls_installation SET inbox_id = ?, registration = ?, registered = 0 WHERE only = 1")
+        .bind(inbox.as_bytes().as_slice())
+        .bind(envelope.as_ref())
+        .execute(tx.conn())
+        .await?;
     Ok(())
 }
 
@@ -155,14 +131,9 @@ pub async fn set_registration(
 /// # Errors
 /// [`MlsError::NoInbox`] before [`set_registration`].
 pub async fn registered(tx: &mut WriteTx) -> Result<(), MlsError> {
-    let done = sqlx::query(
-        "UPDATE mls_installation SET registered = 1 WHERE only = 1 AND registration IS NOT NULL",
-    )
-    .execute(tx.conn())
-    .await?;
-    if done.rows_affected() == 0 {
-        Err(MlsError::NoInbox)
-    } else {
-        Ok(())
-    }
+    let done =
+        sqlx::query("UPDATE mls_installation SET registered = 1 WHERE only = 1 AND registration IS NOT NULL")
+            .execute(tx.conn())
+            .await?;
+    if done.rows_affected() == 0 { Err(MlsError::NoInbox) } else { Ok(()) }
 }

@@ -33,11 +33,7 @@ pub struct StagedJoin {
 impl StagedJoin {
     /// Decrypts and validates an MLS Welcome with the key package it was sealed to, and no other.
     pub async fn stage(tx: &mut WriteTx, opened: OpenedWelcome) -> Result<Self, WelcomeFailure> {
-        let OpenedWelcome {
-            welcome,
-            anchor,
-            package,
-        } = opened;
+        let OpenedWelcome { welcome, anchor, package } = opened;
         let provider = Provider::new(key_package::load_only(tx, package).await?);
         let (group, staged) = stage(&provider, &welcome)?;
         let context = staged.group_context();
@@ -53,22 +49,10 @@ impl StagedJoin {
         let adder = staged.welcome_sender().map_err(local)?;
         let adder = Member::read(adder.credential(), adder.signature_key().as_slice())
             .ok_or(WelcomeFailure::MalformedCredential)?;
-        let me = staged
-            .own_leaf_node()
-            .ok_or(WelcomeFailure::OwnLeafAbsent)?;
+        let me = staged.own_leaf_node().ok_or(WelcomeFailure::OwnLeafAbsent)?;
         let me = Member::read(me.credential(), me.signature_key().as_slice())
             .ok_or(WelcomeFailure::MalformedCredential)?;
-        Ok(Self {
-            provider,
-            staged,
-            group,
-            anchor,
-            package,
-            components,
-            members,
-            me,
-            adder,
-        })
+        Ok(Self { provider, staged, group, anchor, package, components, members, me, adder })
     }
 
     /// The group.
@@ -105,19 +89,13 @@ impl StagedJoin {
     pub fn required_identity(&self) -> Vec<(InboxId, SequenceId)> {
         let entries = self.components.membership.iter();
         entries
-            .filter_map(|(inbox, entry)| {
-                Some((*inbox, SequenceId::try_from(entry.sequence_id).ok()?))
-            })
+            .filter_map(|(inbox, entry)| Some((*inbox, SequenceId::try_from(entry.sequence_id).ok()?)))
             .collect()
     }
 
     /// Checks the bounds, entries and leaves of the group against verified identity states. `welcome_id` is the
     /// Welcome envelope's own sequence id.
-    pub fn check(
-        self,
-        welcome_id: SequenceId,
-        snapshots: &Snapshots,
-    ) -> Result<CheckedJoin, WelcomeFailure> {
+    pub fn check(self, welcome_id: SequenceId, snapshots: &Snapshots) -> Result<CheckedJoin, WelcomeFailure> {
         if self.anchor >= welcome_id {
             return Err(WelcomeFailure::AnchorNotBefore);
         }
@@ -125,9 +103,7 @@ impl StagedJoin {
         self.check_leaves(snapshots)?;
         self.check_dm()?;
         match &self.components.minimum_version {
-            Some(floor) if !satisfies(Some(floor)) => {
-                Err(WelcomeFailure::GroupVersion(floor.clone()))
-            }
+            Some(floor) if !satisfies(Some(floor)) => Err(WelcomeFailure::GroupVersion(floor.clone())),
             _ => Ok(CheckedJoin(self)),
         }
     }
@@ -150,31 +126,20 @@ impl StagedJoin {
         }
         let mut leaves: BTreeMap<InboxId, BTreeSet<InstallationKey>> = BTreeMap::new();
         for member in &self.members {
-            leaves
-                .entry(member.inbox)
-                .or_default()
-                .insert(member.installation);
+            leaves.entry(member.inbox).or_default().insert(member.installation);
         }
-        if leaves
-            .keys()
-            .any(|inbox| !self.components.membership.contains_key(inbox))
-        {
+        if leaves.keys().any(|inbox| !self.components.membership.contains_key(inbox)) {
             return Err(WelcomeFailure::LeafWithoutEntry);
         }
         for (inbox, sequence_id) in self.required_identity() {
-            let state = snapshots
-                .get(&(inbox, sequence_id))
-                .ok_or(WelcomeFailure::MissingSnapshot)?;
+            let state = snapshots.get(&(inbox, sequence_id)).ok_or(WelcomeFailure::MissingSnapshot)?;
             let installations = state.installations();
             let leaves = leaves.remove(&inbox).unwrap_or_default();
             if !leaves.is_subset(&installations) {
                 return Err(WelcomeFailure::ForeignLeaf);
             }
             let failed = &self.components.membership[&inbox].failed;
-            if installations
-                .iter()
-                .any(|key| !leaves.contains(key) && !failed.contains(key))
-            {
+            if installations.iter().any(|key| !leaves.contains(key) && !failed.contains(key)) {
                 return Err(WelcomeFailure::InstallationMissing);
             }
         }
@@ -199,29 +164,20 @@ fn stage(provider: &Provider, welcome: &[u8]) -> Result<(GroupId, StagedWelcome)
     if welcome.len() >= 2 && welcome[..2] != MLS_10 {
         return Err(WelcomeFailure::UnsupportedVersion);
     }
-    let message = MlsMessageIn::tls_deserialize_exact(welcome)
-        .map_err(|_| WelcomeFailure::Malformed("MLS message"))?;
+    let message =
+        MlsMessageIn::tls_deserialize_exact(welcome).map_err(|_| WelcomeFailure::Malformed("MLS message"))?;
     let MlsMessageBodyIn::Welcome(welcome) = message.extract() else {
         return Err(WelcomeFailure::NotAWelcome);
     };
-    let builder =
-        StagedWelcome::build_from_welcome(provider, &join_config(), welcome).map_err(refused)?;
+    let builder = StagedWelcome::build_from_welcome(provider, &join_config(), welcome).map_err(refused)?;
     if !builder.processed_welcome().psks().is_empty() {
         return Err(WelcomeFailure::PreSharedKey);
     }
-    let group = builder
-        .processed_welcome()
-        .unverified_group_info()
-        .group_id()
-        .as_slice();
+    let group = builder.processed_welcome().unverified_group_info().group_id().as_slice();
     let group = GroupId::try_from(group).map_err(|_| WelcomeFailure::Malformed("group id"))?;
     provider.overlay.set_group(group);
     // A leaf's lifetime bounds when it may be added, not how long it may stay; and the clock is no evidence anyway.
-    let staged = builder
-        .replace_old_group()
-        .skip_lifetime_validation()
-        .build()
-        .map_err(refused)?;
+    let staged = builder.replace_old_group().skip_lifetime_validation().build().map_err(refused)?;
     if staged.group_context().ciphersuite() != SUITE {
         return Err(WelcomeFailure::Invalid("ciphersuite".into()));
     }
@@ -296,24 +252,12 @@ impl CheckedJoin {
     /// Makes the group's MLS state what the Welcome says, in place of any that is there, and marks the key package as
     /// used. Whether that is right for the state that is there, the caller decided in this same transaction (STR-082).
     pub async fn install(self, tx: &mut WriteTx) -> Result<(), MlsError> {
-        let state = status::GroupState {
-            epoch: self.epoch(),
-            join_epoch: self.epoch(),
-            active: true,
-        };
-        let StagedJoin {
-            provider,
-            staged,
-            group,
-            package,
-            ..
-        } = self.0;
+        let state = status::GroupState { epoch: self.epoch(), join_epoch: self.epoch(), active: true };
+        let StagedJoin { provider, staged, group, package, .. } = self.0;
         rows::delete_group(tx, group).await?;
         let mut joined = staged.into_group(&provider).map_err(MlsError::library)?;
         write_secrets(&provider, &mut joined)?;
-        provider
-            .overlay
-            .write(Label::JoinEpoch, Vec::new(), &state.join_epoch)?;
+        provider.overlay.write(Label::JoinEpoch, Vec::new(), &state.join_epoch)?;
         rows::store(tx, &provider.overlay).await?;
         status::put(tx, group, &state).await?;
         key_package::mark_used(tx, package).await

@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 use highwater_store::{Reads, WriteTx};
-use highwater_wire::proto::backend::{
-    ClientEnvelope, KeyPackage as KeyPackageEnvelope, client_envelope,
-};
+use highwater_wire::proto::backend::{ClientEnvelope, KeyPackage as KeyPackageEnvelope, client_envelope};
 use highwater_wire::proto::contents::{
     WelcomePointeeEncryptionAeadTypesExtension, WelcomeWrapperAlgorithm, WelcomeWrapperEncryption,
 };
@@ -48,10 +46,7 @@ impl KeyPackageId {
     }
 
     pub(crate) fn from_slice(bytes: &[u8]) -> Result<Self, MlsError> {
-        bytes
-            .try_into()
-            .map(Self)
-            .map_err(|_| MlsError::Damaged("key package id"))
+        bytes.try_into().map(Self).map_err(|_| MlsError::Damaged("key package id"))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
@@ -121,10 +116,7 @@ pub async fn prepare_key_package(tx: &mut WriteTx) -> Result<PreparedKeyPackage,
     .bind(made.envelope.as_ref())
     .execute(tx.conn())
     .await?;
-    Ok(PreparedKeyPackage {
-        id: made.id,
-        envelope: made.envelope,
-    })
+    Ok(PreparedKeyPackage { id: made.id, envelope: made.envelope })
 }
 
 struct Made {
@@ -138,11 +130,9 @@ struct Made {
 
 fn make(owner: &crate::Installation, now_ns: i64) -> Result<Made, MlsError> {
     let inbox = owner.inbox.ok_or(MlsError::NoInbox)?;
-    let seed: Zeroizing<[u8; 32]> =
-        Zeroizing::new(SystemRandom.random_array().map_err(MlsError::library)?);
-    let wrapper = crypto()
-        .derive_hpke_keypair(SUITE.hpke_config(), seed.as_slice())
-        .map_err(MlsError::library)?;
+    let seed: Zeroizing<[u8; 32]> = Zeroizing::new(SystemRandom.random_array().map_err(MlsError::library)?);
+    let wrapper =
+        crypto().derive_hpke_keypair(SUITE.hpke_config(), seed.as_slice()).map_err(MlsError::library)?;
     let provider = Provider::new(Overlay::new(None, []));
     let not_after_ns = now_ns.saturating_add(LIFETIME_NS);
     let bundle = KeyPackage::builder()
@@ -150,24 +140,12 @@ fn make(owner: &crate::Installation, now_ns: i64) -> Result<Made, MlsError> {
         .leaf_node_capabilities(capabilities())
         .key_package_extensions(extensions(&wrapper.public)?)
         .mark_as_last_resort()
-        .build(
-            SUITE,
-            &provider,
-            &InstallationSigner(owner.signing()),
-            credential(inbox, owner.key),
-        )
+        .build(SUITE, &provider, &InstallationSigner(owner.signing()), credential(inbox, owner.key))
         .map_err(MlsError::library)?;
     let package = bundle.key_package();
-    let key_package_tls_serialized = package
-        .tls_serialize_detached()
-        .map_err(MlsError::library)?;
-    let payload = client_envelope::Payload::KeyPackage(KeyPackageEnvelope {
-        key_package_tls_serialized,
-    });
-    let envelope = ClientEnvelope {
-        payload: Some(payload),
-    }
-    .encode_to_vec();
+    let key_package_tls_serialized = package.tls_serialize_detached().map_err(MlsError::library)?;
+    let payload = client_envelope::Payload::KeyPackage(KeyPackageEnvelope { key_package_tls_serialized });
+    let envelope = ClientEnvelope { payload: Some(payload) }.encode_to_vec();
     Ok(Made {
         id: KeyPackageId::of(package)?,
         wrapper_public: wrapper.public,
@@ -184,10 +162,7 @@ pub(crate) fn leaf_lifetime(now_ns: i64) -> Lifetime {
 
 fn lifetime(now_ns: i64, not_after_ns: i64) -> Lifetime {
     let seconds = |ns: i64| u64::try_from(ns / SECOND_NS).unwrap_or(0);
-    Lifetime::init(
-        seconds(now_ns.saturating_sub(CLOCK_SKEW_NS)),
-        seconds(not_after_ns),
-    )
+    Lifetime::init(seconds(now_ns.saturating_sub(CLOCK_SKEW_NS)), seconds(not_after_ns))
 }
 
 fn extensions(wrapper_public: &[u8]) -> Result<Extensions<KeyPackage>, MlsError> {
@@ -195,9 +170,8 @@ fn extensions(wrapper_public: &[u8]) -> Result<Extensions<KeyPackage>, MlsError>
         pub_key: wrapper_public.to_vec(),
         algorithm: WelcomeWrapperAlgorithm::Curve25519 as i32,
     };
-    let pointee = WelcomePointeeEncryptionAeadTypesExtension {
-        supported_aead_types: vec![CHACHA20_POLY1305],
-    };
+    let pointee =
+        WelcomePointeeEncryptionAeadTypesExtension { supported_aead_types: vec![CHACHA20_POLY1305] };
     Extensions::from_vec(vec![
         Extension::Unknown(WRAPPER_EXTENSION, UnknownExtension(wrapper.encode_to_vec())),
         Extension::Unknown(POINTEE_EXTENSION, UnknownExtension(pointee.encode_to_vec())),
@@ -208,13 +182,12 @@ fn extensions(wrapper_public: &[u8]) -> Result<Extensions<KeyPackage>, MlsError>
 /// Records that the backend has a key package. It supersedes all earlier ones.
 pub async fn key_package_published(tx: &mut WriteTx, id: KeyPackageId) -> Result<(), MlsError> {
     let now = tx.now_ns();
-    let confirmed = sqlx::query(
-        "UPDATE mls_key_packages SET published_ns = ? WHERE id = ? AND published_ns IS NULL",
-    )
-    .bind(now)
-    .bind(id.as_bytes().as_slice())
-    .execute(tx.conn())
-    .await?;
+    let confirmed =
+        sqlx::query("UPDATE mls_key_packages SET published_ns = ? WHERE id = ? AND published_ns IS NULL")
+            .bind(now)
+            .bind(id.as_bytes().as_slice())
+            .execute(tx.conn())
+            .await?;
     if confirmed.rows_affected() == 0 {
         return Ok(());
     }
@@ -231,10 +204,7 @@ pub async fn key_package_published(tx: &mut WriteTx, id: KeyPackageId) -> Result
 
 /// Destroys the keys of packages that were superseded a day ago or longer, and returns how many. Nothing while a
 /// received Welcome is unresolved: it may need any of them.
-pub async fn retire_key_packages(
-    tx: &mut WriteTx,
-    welcomes_unresolved: bool,
-) -> Result<u64, MlsError> {
+pub async fn retire_key_packages(tx: &mut WriteTx, welcomes_unresolved: bool) -> Result<u64, MlsError> {
     if welcomes_unresolved {
         return Ok(0);
     }
@@ -262,13 +232,7 @@ pub(crate) async fn load_only(tx: &mut impl Reads, id: KeyPackageId) -> Result<O
     let package = package.ok_or(MlsError::Damaged("a key package without its keys"))?;
     let signing = rows::get_groupless(tx, Label::InstallationKey, &[]).await?;
     let signing = signing.ok_or(MlsError::NoInstallation)?;
-    Ok(Overlay::new(
-        None,
-        [
-            (Label::KeyPackage, key, package),
-            (Label::InstallationKey, Vec::new(), signing),
-        ],
-    ))
+    Ok(Overlay::new(None, [(Label::KeyPackage, key, package), (Label::InstallationKey, Vec::new(), signing)]))
 }
 
 /// The private wrapper key that belongs to an advertised one.
@@ -276,18 +240,11 @@ pub(crate) async fn wrapper_private(
     tx: &mut impl Reads,
     wrapper_public: &[u8],
 ) -> Result<Option<(KeyPackageId, Zeroizing<Vec<u8>>)>, MlsError> {
-    let row =
-        sqlx::query("SELECT id, wrapper_private FROM mls_key_packages WHERE wrapper_public = ?")
-            .bind(wrapper_public)
-            .fetch_optional(tx.conn())
-            .await?;
-    row.map(|row| {
-        Ok((
-            KeyPackageId::from_slice(row.get(0))?,
-            Zeroizing::new(row.get(1)),
-        ))
-    })
-    .transpose()
+    let row = sqlx::query("SELECT id, wrapper_private FROM mls_key_packages WHERE wrapper_public = ?")
+        .bind(wrapper_public)
+        .fetch_optional(tx.conn())
+        .await?;
+    row.map(|row| Ok((KeyPackageId::from_slice(row.get(0))?, Zeroizing::new(row.get(1))))).transpose()
 }
 
 /// Records that a join used the package, so that it is replaced.
@@ -302,10 +259,7 @@ pub(crate) async fn mark_used(tx: &mut WriteTx, id: KeyPackageId) -> Result<(), 
 }
 
 /// A stored key package, decoded.
-pub(crate) fn stored_bundle(
-    overlay: &Overlay,
-    id: KeyPackageId,
-) -> Result<KeyPackageBundle, MlsError> {
+pub(crate) fn stored_bundle(overlay: &Overlay, id: KeyPackageId) -> Result<KeyPackageBundle, MlsError> {
     overlay
         .read(Label::KeyPackage, stored_key(id)?)
         .map_err(MlsError::library)?

@@ -59,15 +59,11 @@ use highwater_store::Migrations;
 
 pub use audit::audit;
 pub use commit::{Change, PreparedCommit};
-pub use components::{
-    Components, ConversationType, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MembershipEntry,
-};
+pub use components::{Components, ConversationType, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MembershipEntry};
 pub use error::MlsError;
 pub use facts::CommitFacts;
 pub use input::{Header, Input, InputFailure, MessageType};
-pub use installation::{
-    Installation, create_installation, installation, registered, set_registration,
-};
+pub use installation::{Installation, create_installation, installation, registered, set_registration};
 pub use join::{CheckedJoin, StagedJoin};
 pub use key_package::{
     KeyPackageId, PreparedKeyPackage, key_package_owed, key_package_published, prepare_key_package,
@@ -81,12 +77,7 @@ pub use recipient::{Recipient, WrapperKey, read_key_package};
 pub use status::{GroupState, delete_group, epoch, group_state, groups};
 pub use transcript::join_transcript;
 pub use trial::{Merged, StagedCommit, Trial};
-pub use welcome::{
-    OpenedWelcome, Unwrapped, WelcomeDisposition, WelcomeFailure, open_welcome, seal_welcome,
-};
+pub use welcome::{OpenedWelcome, Unwrapped, WelcomeDisposition, WelcomeFailure, open_welcome, seal_welcome};
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations = Migrations {
-    owner: "mls",
-    steps: &[include_str!("../migrations/1.sql")],
-};
+pub const MIGRATIONS: Migrations = Migrations { owner: "mls", steps: &[include_str!("../migrations/1.sql")] };

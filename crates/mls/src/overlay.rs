@@ -113,11 +113,7 @@ impl Label {
 
     /// The join config is an untagged enum somewhere inside, which only a self-describing form can hold.
     fn encoding(self) -> Encoding {
-        if self == Self::JoinConfig {
-            Encoding::Json
-        } else {
-            Encoding::Postcard
-        }
+        if self == Self::JoinConfig { Encoding::Json } else { Encoding::Postcard }
     }
 }
 
@@ -141,16 +137,11 @@ pub(crate) enum OverlayError {
     ForeignGroup,
 }
 
-pub(crate) fn encode<V: Serialize + ?Sized>(
-    label: Label,
-    value: &V,
-) -> Result<Vec<u8>, OverlayError> {
+pub(crate) fn encode<V: Serialize + ?Sized>(label: Label, value: &V) -> Result<Vec<u8>, OverlayError> {
     let encoding = label.encoding();
     let out = vec![encoding as u8];
     match encoding {
-        Encoding::Postcard => {
-            postcard::to_extend(value, out).map_err(|_| OverlayError::Encode(label))
-        }
+        Encoding::Postcard => postcard::to_extend(value, out).map_err(|_| OverlayError::Encode(label)),
         Encoding::Json => {
             let mut out = out;
             serde_json::to_writer(&mut out, value).map_err(|_| OverlayError::Encode(label))?;
@@ -235,23 +226,9 @@ impl Overlay {
     ) -> Self {
         let rows = rows.into_iter();
         let base = rows
-            .map(|(label, key, value)| {
-                (
-                    (label, key),
-                    Row {
-                        value: Some(value),
-                        dirty: false,
-                    },
-                )
-            })
+            .map(|(label, key, value)| ((label, key), Row { value: Some(value), dirty: false }))
             .collect();
-        Self {
-            group: Mutex::new(group),
-            layers: Mutex::new(Layers {
-                base,
-                ..Layers::default()
-            }),
-        }
+        Self { group: Mutex::new(group), layers: Mutex::new(Layers { base, ..Layers::default() }) }
     }
 
     /// A poisoned lock means a panic in between two whole operations on a map: the map is sound, and the attempt rolls
@@ -274,10 +251,7 @@ impl Overlay {
         label: Label,
         key: Vec<u8>,
     ) -> Result<Option<V>, OverlayError> {
-        self.layers()
-            .get(&(label, key))
-            .map(|bytes| decode(label, bytes))
-            .transpose()
+        self.layers().get(&(label, key)).map(|bytes| decode(label, bytes)).transpose()
     }
 
     pub(crate) fn write<V: Serialize + ?Sized>(
@@ -346,11 +320,7 @@ impl Overlay {
         let mut changes = Vec::new();
         for ((label, key), row) in &mut layers.base {
             if std::mem::take(&mut row.dirty) {
-                changes.push(Change {
-                    label: *label,
-                    key: key.clone(),
-                    value: row.value.clone(),
-                });
+                changes.push(Change { label: *label, key: key.clone(), value: row.value.clone() });
             }
         }
         layers.base.retain(|_, row| row.value.is_some());
@@ -365,10 +335,7 @@ mod tests {
     use super::*;
 
     fn overlay() -> Overlay {
-        Overlay::new(
-            None,
-            [(Label::Tree, vec![], encode(Label::Tree, &7_u32).unwrap())],
-        )
+        Overlay::new(None, [(Label::Tree, vec![], encode(Label::Tree, &7_u32).unwrap())])
     }
 
     #[test]
@@ -380,10 +347,7 @@ mod tests {
         assert_eq!(overlay.read(Label::Tree, vec![]).unwrap(), Some(8_u32));
         overlay.drop_layer();
         assert_eq!(overlay.read(Label::Tree, vec![]).unwrap(), Some(7_u32));
-        assert_eq!(
-            overlay.read::<u32>(Label::GroupContext, vec![]).unwrap(),
-            None
-        );
+        assert_eq!(overlay.read::<u32>(Label::GroupContext, vec![]).unwrap(), None);
         assert!(overlay.take_changes().is_empty());
     }
 
@@ -412,13 +376,7 @@ mod tests {
 
     #[test]
     fn a_value_of_an_unknown_encoding_is_an_error() {
-        assert_eq!(
-            decode::<u32>(Label::Tree, &[9, 1]),
-            Err(OverlayError::Decode(Label::Tree))
-        );
-        assert_eq!(
-            decode::<u32>(Label::Tree, &[]),
-            Err(OverlayError::Decode(Label::Tree))
-        );
+        assert_eq!(decode::<u32>(Label::Tree, &[9, 1]), Err(OverlayError::Decode(Label::Tree)));
+        assert_eq!(decode::<u32>(Label::Tree, &[]), Err(OverlayError::Decode(Label::Tree)));
     }
 }

@@ -5,8 +5,8 @@ use chacha20poly1305::{ChaCha20Poly1305, Key, KeyInit as _, Nonce};
 use highwater_wire::SequenceId;
 use highwater_wire::proto::backend::{WelcomeMessage, welcome_message};
 use highwater_wire::proto::contents::{
-    WelcomeMetadata, WelcomePointeeEncryptionAeadType, WelcomePointer,
-    WelcomePointerWrapperAlgorithm, WelcomeWrapperAlgorithm, welcome_pointer,
+    WelcomeMetadata, WelcomePointeeEncryptionAeadType, WelcomePointer, WelcomePointerWrapperAlgorithm,
+    WelcomeWrapperAlgorithm, welcome_pointer,
 };
 use openmls_traits::random::OpenMlsRand as _;
 use prost::Message as _;
@@ -32,10 +32,7 @@ pub fn seal_welcomes(
     let (followers, others): (Vec<&Recipient>, Vec<&Recipient>) =
         recipients.iter().partition(|recipient| recipient.pointers);
     if followers.len() < SHARED_FROM {
-        return recipients
-            .iter()
-            .map(|to| seal_welcome(welcome, anchor, to))
-            .collect();
+        return recipients.iter().map(|to| seal_welcome(welcome, anchor, to)).collect();
     }
     let body = Body::random()?;
     let mut envelopes = vec![body.envelope(welcome, anchor)?];
@@ -79,19 +76,14 @@ impl Body {
             let sealed = self.cipher().encrypt(Nonce::from_slice(nonce), text);
             sealed.map_err(MlsError::library)
         };
-        let metadata = WelcomeMetadata {
-            message_cursor: anchor.get(),
-        }
-        .encode_to_vec();
-        Ok(envelope(welcome_message::Version::V1(
-            welcome_message::V1 {
-                installation_key: self.destination.to_vec(),
-                data: encrypt(&self.data_nonce, welcome)?,
-                hpke_public_key: Vec::new(),
-                wrapper_algorithm: WelcomeWrapperAlgorithm::SymmetricKey as i32,
-                welcome_metadata: encrypt(&self.metadata_nonce, &metadata)?,
-            },
-        )))
+        let metadata = WelcomeMetadata { message_cursor: anchor.get() }.encode_to_vec();
+        Ok(envelope(welcome_message::Version::V1(welcome_message::V1 {
+            installation_key: self.destination.to_vec(),
+            data: encrypt(&self.data_nonce, welcome)?,
+            hpke_public_key: Vec::new(),
+            wrapper_algorithm: WelcomeWrapperAlgorithm::SymmetricKey as i32,
+            welcome_metadata: encrypt(&self.metadata_nonce, &metadata)?,
+        })))
     }
 
     fn pointer(&self, recipient: &Recipient) -> Result<Vec<u8>, MlsError> {
@@ -127,16 +119,9 @@ impl Body {
             destination: v1.destination.try_into().map_err(|_| malformed())?,
             key: Zeroizing::new(v1.encryption_key.try_into().map_err(|_| malformed())?),
             data_nonce: v1.data_nonce.try_into().map_err(|_| malformed())?,
-            metadata_nonce: v1
-                .welcome_metadata_nonce
-                .try_into()
-                .map_err(|_| malformed())?,
+            metadata_nonce: v1.welcome_metadata_nonce.try_into().map_err(|_| malformed())?,
         };
-        if body.data_nonce == body.metadata_nonce {
-            Err(malformed())
-        } else {
-            Ok(body)
-        }
+        if body.data_nonce == body.metadata_nonce { Err(malformed()) } else { Ok(body) }
     }
 }
 
@@ -148,18 +133,13 @@ pub struct Pointer {
 
 impl std::fmt::Debug for Pointer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pointer")
-            .field("package", &self.package)
-            .finish_non_exhaustive()
+        f.debug_struct("Pointer").field("package", &self.package).finish_non_exhaustive()
     }
 }
 
 impl Pointer {
     pub(crate) fn read(plaintext: &[u8], package: KeyPackageId) -> Result<Self, WelcomeFailure> {
-        Ok(Self {
-            body: Body::read(plaintext)?,
-            package,
-        })
+        Ok(Self { body: Body::read(plaintext)?, package })
     }
 
     /// The identifier of the Welcome topic whose first envelope is the body.

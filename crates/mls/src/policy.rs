@@ -120,20 +120,14 @@ impl PolicyViolation {
 /// [`InputFailure::Policy`] is a terminal refusal. [`InputFailure::GroupVersion`] means that the commit is right and
 /// raises the floor above this version. [`InputFailure::Library`] means that a state of
 /// [`CommitFacts::required_identity`] wasn't given.
-pub fn check_commit(
-    facts: &CommitFacts,
-    at: SequenceId,
-    snapshots: &Snapshots,
-) -> Result<(), InputFailure> {
+pub fn check_commit(facts: &CommitFacts, at: SequenceId, snapshots: &Snapshots) -> Result<(), InputFailure> {
     check_rules(facts)?;
     for (inbox, sequence_id) in facts.required_identity() {
         if sequence_id >= at {
             return Err(PolicyViolation::EntryNotBefore.into());
         }
         let state = snapshots.get(&(inbox, sequence_id)).ok_or_else(|| {
-            InputFailure::Library(format!(
-                "no identity state of {inbox:?} at {sequence_id} was given"
-            ))
+            InputFailure::Library(format!("no identity state of {inbox:?} at {sequence_id} was given"))
         })?;
         check_leaves(facts, inbox, state)?;
     }
@@ -147,9 +141,7 @@ pub(crate) fn check_rules(facts: &CommitFacts) -> Result<(), PolicyViolation> {
     }
     for action in &facts.actions {
         if !may(facts, action.by, action.component, action.deletes) {
-            return Err(PolicyViolation::Unauthorized {
-                component: action.component,
-            });
+            return Err(PolicyViolation::Unauthorized { component: action.component });
         }
     }
     check_dm(facts)?;
@@ -180,9 +172,7 @@ fn may(facts: &CommitFacts, who: InboxId, component: u16, deletes: bool) -> bool
     match component {
         id::SUPER_ADMINS | id::ADMINS | id::MINIMUM_VERSION => super_admin,
         id::MEMBERSHIP => admin || !deletes,
-        id::DISAPPEAR_FROM | id::DISAPPEAR_IN => {
-            admin || facts.before.conversation == ConversationType::Dm
-        }
+        id::DISAPPEAR_FROM | id::DISAPPEAR_IN => admin || facts.before.conversation == ConversationType::Dm,
         _ => true,
     }
 }
@@ -192,33 +182,13 @@ fn check_dm(facts: &CommitFacts) -> Result<(), PolicyViolation> {
     let Some(pair) = &facts.after.dm_pair else {
         return Ok(());
     };
-    let gone = facts
-        .before
-        .membership
-        .keys()
-        .any(|inbox| !facts.after.membership.contains_key(inbox));
-    let foreign = facts
-        .after
-        .membership
-        .keys()
-        .any(|inbox| !pair.contains(inbox));
-    if gone || foreign {
-        Err(PolicyViolation::DmInboxes)
-    } else {
-        Ok(())
-    }
+    let gone = facts.before.membership.keys().any(|inbox| !facts.after.membership.contains_key(inbox));
+    let foreign = facts.after.membership.keys().any(|inbox| !pair.contains(inbox));
+    if gone || foreign { Err(PolicyViolation::DmInboxes) } else { Ok(()) }
 }
 
-fn check_entry(
-    facts: &CommitFacts,
-    inbox: InboxId,
-    entry: &MembershipEntry,
-) -> Result<(), PolicyViolation> {
-    let before = facts
-        .before
-        .membership
-        .get(&inbox)
-        .map(|entry| entry.sequence_id);
+fn check_entry(facts: &CommitFacts, inbox: InboxId, entry: &MembershipEntry) -> Result<(), PolicyViolation> {
+    let before = facts.before.membership.get(&inbox).map(|entry| entry.sequence_id);
     if before.is_some_and(|before| entry.sequence_id < before) {
         return Err(PolicyViolation::EntryFell);
     }
@@ -227,16 +197,8 @@ fn check_entry(
         if inbox != facts.after.creator || before != Some(0) {
             return Err(PolicyViolation::EntryZero);
         }
-        let moved = facts
-            .added
-            .iter()
-            .chain(&facts.removed)
-            .any(|member| member.inbox == inbox);
-        return if moved {
-            Err(PolicyViolation::EntryNotRaised)
-        } else {
-            Ok(())
-        };
+        let moved = facts.added.iter().chain(&facts.removed).any(|member| member.inbox == inbox);
+        return if moved { Err(PolicyViolation::EntryNotRaised) } else { Ok(()) };
     }
     match SequenceId::try_from(entry.sequence_id) {
         Ok(_) => Ok(()),
@@ -253,33 +215,17 @@ fn check_leaves(
     let installations = state.installations();
     let leaves = &facts.leaves[&inbox];
     if let Some(foreign) = leaves.iter().find(|leaf| !installations.contains(*leaf)) {
-        let added = facts
-            .added
-            .iter()
-            .any(|member| member.installation == *foreign);
-        return Err(if added {
-            PolicyViolation::ForeignLeaf
-        } else {
-            PolicyViolation::RevokedLeaf
-        });
+        let added = facts.added.iter().any(|member| member.installation == *foreign);
+        return Err(if added { PolicyViolation::ForeignLeaf } else { PolicyViolation::RevokedLeaf });
     }
     let of_inbox = facts.removed.iter().filter(|member| member.inbox == inbox);
     for removed in of_inbox {
         // One that comes back with the same commit lost only its old keys.
-        if installations.contains(&removed.installation) && !leaves.contains(&removed.installation)
-        {
+        if installations.contains(&removed.installation) && !leaves.contains(&removed.installation) {
             return Err(PolicyViolation::RemovedWithoutCause);
         }
     }
-    let failed = facts
-        .after
-        .membership
-        .get(&inbox)
-        .map(|entry| &entry.failed);
+    let failed = facts.after.membership.get(&inbox).map(|entry| &entry.failed);
     let expected = |key| leaves.contains(key) || failed.is_some_and(|failed| failed.contains(key));
-    if installations.iter().all(expected) {
-        Ok(())
-    } else {
-        Err(PolicyViolation::InstallationMissing)
-    }
+    if installations.iter().all(expected) { Ok(()) } else { Err(PolicyViolation::InstallationMissing) }
 }

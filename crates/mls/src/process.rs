@@ -21,11 +21,7 @@ impl Trial {
     /// What can be read of a group message without any key. Judges nothing but its form and its group.
     pub fn header(&self, data: &[u8]) -> Result<Header, InputFailure> {
         let header = header(&parse(data)?)?;
-        if header.group == self.group() {
-            Ok(header)
-        } else {
-            Err(InputFailure::WrongGroup)
-        }
+        if header.group == self.group() { Ok(header) } else { Err(InputFailure::WrongGroup) }
     }
 
     /// Processes one group message.
@@ -48,21 +44,13 @@ impl Trial {
         match processed.into_content() {
             ProcessedMessageContent::ApplicationMessage(message) => {
                 self.journal.message(data);
-                let sender = self
-                    .leaf_in(leaf, header.epoch)
-                    .map_err(InputFailure::library)?;
+                let sender = self.leaf_in(leaf, header.epoch).map_err(InputFailure::library)?;
                 let sender = sender.ok_or(InputFailure::Authentication)?;
                 let named = Member::read(&credential, sender.installation.as_bytes());
                 if named != Some(sender) {
-                    return Err(InputFailure::Library(
-                        "the sender's leaf is not known".into(),
-                    ));
+                    return Err(InputFailure::Library("the sender's leaf is not known".into()));
                 }
-                Ok(Input::Application {
-                    sender,
-                    epoch: header.epoch,
-                    plaintext: message.into_bytes(),
-                })
+                Ok(Input::Application { sender, epoch: header.epoch, plaintext: message.into_bytes() })
             }
             ProcessedMessageContent::ProposalMessage(proposal) => self.proposal(leaf, *proposal),
             ProcessedMessageContent::StagedCommitMessage(staged) => {
@@ -72,10 +60,9 @@ impl Trial {
                 let staged = self.resolve(leaf, *commit)?;
                 Ok(Input::Commit(self.admitted(staged)?))
             }
-            ProcessedMessageContent::OwnPrivateMessage
-            | ProcessedMessageContent::OwnPendingCommit => Ok(Input::OwnMessage {
-                epoch: header.epoch,
-            }),
+            ProcessedMessageContent::OwnPrivateMessage | ProcessedMessageContent::OwnPendingCommit => {
+                Ok(Input::OwnMessage { epoch: header.epoch })
+            }
             ProcessedMessageContent::ExternalJoinProposalMessage(_) => {
                 Err(PolicyViolation::NotFromMember.into())
             }
@@ -111,19 +98,11 @@ impl Trial {
         }
     }
 
-    fn proposal(
-        &mut self,
-        leaf: LeafNodeIndex,
-        proposal: QueuedProposal,
-    ) -> Result<Input, InputFailure> {
+    fn proposal(&mut self, leaf: LeafNodeIndex, proposal: QueuedProposal) -> Result<Input, InputFailure> {
         accepted_kind(proposal.proposal())?;
-        let sender = self
-            .leaf_in(leaf, self.epoch())
-            .map_err(InputFailure::library)?;
+        let sender = self.leaf_in(leaf, self.epoch()).map_err(InputFailure::library)?;
         let sender = sender.ok_or(InputFailure::Authentication)?;
-        self.group
-            .store_pending_proposal(&self.provider.overlay, proposal)
-            .map_err(InputFailure::library)?;
+        self.group.store_pending_proposal(&self.provider.overlay, proposal).map_err(InputFailure::library)?;
         self.journal.other_use();
         Ok(Input::Proposal { sender })
     }
@@ -144,9 +123,7 @@ impl Trial {
             }
         }
         let changes = updater.changes();
-        let staged = self
-            .group
-            .stage_app_data_commit(&self.provider, commit, changes)?;
+        let staged = self.group.stage_app_data_commit(&self.provider, commit, changes)?;
         self.staged(leaf, Box::new(staged))
     }
 

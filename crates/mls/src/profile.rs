@@ -10,8 +10,8 @@ use openmls::group::{
     GroupContext, MlsGroupCreateConfig, MlsGroupJoinConfig, PURE_CIPHERTEXT_WIRE_FORMAT_POLICY,
 };
 use openmls::prelude::{
-    BasicCredential, Capabilities, Ciphersuite, Credential, CredentialType, CredentialWithKey,
-    Lifetime, ProposalType, ProtocolVersion, SenderRatchetConfiguration,
+    BasicCredential, Capabilities, Ciphersuite, Credential, CredentialType, CredentialWithKey, Lifetime,
+    ProposalType, ProtocolVersion, SenderRatchetConfiguration,
 };
 use prost::Message as _;
 
@@ -23,8 +23,7 @@ pub const CLIENT_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How many epochs before the current one application messages can still be read from.
 pub const RETAINED_EPOCHS: u64 = 3;
 
-pub(crate) const SUITE: Ciphersuite =
-    Ciphersuite::MLS_128_DHKEMX25519_CHACHA20POLY1305_SHA256_Ed25519;
+pub(crate) const SUITE: Ciphersuite = Ciphersuite::MLS_128_DHKEMX25519_CHACHA20POLY1305_SHA256_Ed25519;
 
 /// Key package extension: the key and algorithm that Welcomes are sealed to.
 pub(crate) const WRAPPER_EXTENSION: u16 = 0xff03;
@@ -99,10 +98,7 @@ pub(crate) fn capabilities() -> Capabilities {
 }
 
 pub(crate) fn credential(inbox: InboxId, installation: InstallationKey) -> CredentialWithKey {
-    let identity = MlsCredential {
-        inbox_id: inbox.to_string(),
-    }
-    .encode_to_vec();
+    let identity = MlsCredential { inbox_id: inbox.to_string() }.encode_to_vec();
     CredentialWithKey {
         credential: BasicCredential::new(identity).into(),
         signature_key: installation.as_bytes().as_slice().into(),
@@ -110,9 +106,7 @@ pub(crate) fn credential(inbox: InboxId, installation: InstallationKey) -> Crede
 }
 
 /// The installation that a leaf is: whose inbox its credential names, and its signature key.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Member {
     /// The inbox.
     pub inbox: InboxId,
@@ -135,10 +129,7 @@ impl Member {
 /// Whether this client satisfies the floor of a group.
 pub(crate) fn satisfies(floor: Option<&str>) -> bool {
     let Some(floor) = floor else { return true };
-    match (
-        semver::Version::parse(floor),
-        semver::Version::parse(CLIENT_VERSION),
-    ) {
+    match (semver::Version::parse(floor), semver::Version::parse(CLIENT_VERSION)) {
         (Ok(floor), Ok(client)) => client >= floor,
         _ => false,
     }

@@ -1,8 +1,8 @@
 //! Other installations' key packages, and what a Welcome to each is sealed with.
 
 use highwater_wire::proto::contents::{
-    WelcomePointeeEncryptionAeadType, WelcomePointeeEncryptionAeadTypesExtension,
-    WelcomeWrapperAlgorithm, WelcomeWrapperEncryption,
+    WelcomePointeeEncryptionAeadType, WelcomePointeeEncryptionAeadTypesExtension, WelcomeWrapperAlgorithm,
+    WelcomeWrapperEncryption,
 };
 use highwater_wire::{InboxId, InstallationKey};
 use openmls::extensions::ExtensionType;
@@ -69,17 +69,9 @@ pub(crate) fn validated(bytes: &[u8]) -> Result<KeyPackage, MlsError> {
         .map_err(|_| MlsError::KeyPackage("it is invalid or expired"))?;
     let capabilities = package.leaf_node().capabilities();
     let capable = package.ciphersuite() == SUITE
-        && capabilities
-            .extensions()
-            .contains(&ExtensionType::AppDataDictionary)
-        && capabilities
-            .proposals()
-            .contains(&ProposalType::AppDataUpdate);
-    if capable {
-        Ok(package)
-    } else {
-        Err(MlsError::KeyPackage("it lacks a required capability"))
-    }
+        && capabilities.extensions().contains(&ExtensionType::AppDataDictionary)
+        && capabilities.proposals().contains(&ProposalType::AppDataUpdate);
+    if capable { Ok(package) } else { Err(MlsError::KeyPackage("it lacks a required capability")) }
 }
 
 pub(crate) fn recipient(package: &KeyPackage) -> Result<Recipient, MlsError> {
@@ -103,16 +95,12 @@ fn wrapper(package: &KeyPackage) -> Result<WrapperKey, MlsError> {
             let advertised = WelcomeWrapperEncryption::decode(extension.0.as_slice())
                 .map_err(|_| MlsError::KeyPackage("its wrapper key doesn't decode"))?;
             if advertised.algorithm != WelcomeWrapperAlgorithm::Curve25519 as i32 {
-                return Err(MlsError::KeyPackage(
-                    "its wrapper algorithm is not supported",
-                ));
+                return Err(MlsError::KeyPackage("its wrapper algorithm is not supported"));
             }
             advertised.pub_key
         }
     };
-    let public = public
-        .try_into()
-        .map_err(|_| MlsError::KeyPackage("its wrapper key is malformed"))?;
+    let public = public.try_into().map_err(|_| MlsError::KeyPackage("its wrapper key is malformed"))?;
     Ok(WrapperKey { public })
 }
 

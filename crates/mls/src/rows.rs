@@ -68,12 +68,9 @@ pub(crate) async fn store(tx: &mut WriteTx, overlay: &Overlay) -> Result<(), Mls
         insert.build().execute(tx.conn()).await?;
     }
     for rows in deletions.chunks(ROWS_PER_STATEMENT) {
-        let mut delete =
-            QueryBuilder::new("DELETE FROM mls_values WHERE (group_id, label, key) IN (");
+        let mut delete = QueryBuilder::new("DELETE FROM mls_values WHERE (group_id, label, key) IN (");
         delete.push_values(rows, |mut row, (owner, label, key)| {
-            row.push_bind(owner.as_slice())
-                .push_bind(label.name())
-                .push_bind(key.as_slice());
+            row.push_bind(owner.as_slice()).push_bind(label.name()).push_bind(key.as_slice());
         });
         delete.push(")");
         delete.build().execute(tx.conn()).await?;
@@ -112,21 +109,16 @@ pub(crate) async fn get_groupless(
     label: Label,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, MlsError> {
-    let row =
-        sqlx::query("SELECT value FROM mls_values WHERE group_id = x'' AND label = ? AND key = ?")
-            .bind(label.name())
-            .bind(key)
-            .fetch_optional(tx.conn())
-            .await?;
+    let row = sqlx::query("SELECT value FROM mls_values WHERE group_id = x'' AND label = ? AND key = ?")
+        .bind(label.name())
+        .bind(key)
+        .fetch_optional(tx.conn())
+        .await?;
     Ok(row.map(|row| row.get(0)))
 }
 
 /// Deletes one row of no group.
-pub(crate) async fn delete_groupless(
-    tx: &mut WriteTx,
-    label: Label,
-    key: &[u8],
-) -> Result<(), MlsError> {
+pub(crate) async fn delete_groupless(tx: &mut WriteTx, label: Label, key: &[u8]) -> Result<(), MlsError> {
     sqlx::query("DELETE FROM mls_values WHERE group_id = x'' AND label = ? AND key = ?")
         .bind(label.name())
         .bind(key)

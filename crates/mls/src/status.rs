@@ -24,10 +24,7 @@ pub async fn epoch(tx: &mut impl Reads, group: GroupId) -> Result<Option<u64>, M
 }
 
 /// The outline of a group, if there is MLS state of it.
-pub async fn group_state(
-    tx: &mut impl Reads,
-    group: GroupId,
-) -> Result<Option<GroupState>, MlsError> {
+pub async fn group_state(tx: &mut impl Reads, group: GroupId) -> Result<Option<GroupState>, MlsError> {
     let row = sqlx::query("SELECT epoch, join_epoch, active FROM mls_groups WHERE group_id = ?")
         .bind(group.as_bytes().as_slice())
         .fetch_optional(tx.conn())
@@ -56,11 +53,7 @@ fn read(row: &SqliteRow) -> GroupState {
     }
 }
 
-pub(crate) async fn put(
-    tx: &mut WriteTx,
-    group: GroupId,
-    state: &GroupState,
-) -> Result<(), MlsError> {
+pub(crate) async fn put(tx: &mut WriteTx, group: GroupId, state: &GroupState) -> Result<(), MlsError> {
     sqlx::query(
         "INSERT INTO mls_groups (group_id, join_epoch, epoch, active) VALUES (?, ?, ?, ?) \
          ON CONFLICT (group_id) DO UPDATE SET join_epoch = excluded.join_epoch, epoch = excluded.epoch, \

@@ -17,11 +17,7 @@ impl Overlay {
         let own = self.group().ok_or(OverlayError::ForeignGroup)?;
         let own = openmls::group::GroupId::from_slice(own.as_bytes());
         let own = postcard::to_stdvec(&own).map_err(|_| OverlayError::ForeignGroup)?;
-        if asked == own {
-            Ok(())
-        } else {
-            Err(OverlayError::ForeignGroup)
-        }
+        if asked == own { Ok(()) } else { Err(OverlayError::ForeignGroup) }
     }
 
     /// References in the order their proposals came, each as the key of its proposal.
@@ -107,10 +103,7 @@ impl StorageProvider<V> for Overlay {
         self.read(Label::InterimTranscriptHash, ONLY)
     }
 
-    fn delete_interim_transcript_hash<G: traits::GroupId<V>>(
-        &self,
-        group: &G,
-    ) -> Result<(), OverlayError> {
+    fn delete_interim_transcript_hash<G: traits::GroupId<V>>(&self, group: &G) -> Result<(), OverlayError> {
         self.own(group)?;
         self.delete(Label::InterimTranscriptHash, ONLY);
         Ok(())
@@ -156,10 +149,7 @@ impl StorageProvider<V> for Overlay {
         self.read(Label::ConfirmationTag, ONLY)
     }
 
-    fn delete_confirmation_tag<G: traits::GroupId<V>>(
-        &self,
-        group: &G,
-    ) -> Result<(), OverlayError> {
+    fn delete_confirmation_tag<G: traits::GroupId<V>>(&self, group: &G) -> Result<(), OverlayError> {
         self.own(group)?;
         self.delete(Label::ConfirmationTag, ONLY);
         Ok(())
@@ -231,10 +221,7 @@ impl StorageProvider<V> for Overlay {
         self.read(Label::EpochSecrets, ONLY)
     }
 
-    fn delete_group_epoch_secrets<G: traits::GroupId<V>>(
-        &self,
-        group: &G,
-    ) -> Result<(), OverlayError> {
+    fn delete_group_epoch_secrets<G: traits::GroupId<V>>(&self, group: &G) -> Result<(), OverlayError> {
         self.own(group)?;
         self.delete(Label::EpochSecrets, ONLY);
         Ok(())
@@ -303,10 +290,7 @@ impl StorageProvider<V> for Overlay {
         self.read(Label::ApplicationExportTree, ONLY)
     }
 
-    fn delete_application_export_tree<
-        G: traits::GroupId<V>,
-        T: traits::ApplicationExportTree<V>,
-    >(
+    fn delete_application_export_tree<G: traits::GroupId<V>, T: traits::ApplicationExportTree<V>>(
         &self,
         group: &G,
     ) -> Result<(), OverlayError> {
@@ -344,11 +328,7 @@ impl StorageProvider<V> for Overlay {
         Ok(())
     }
 
-    fn queue_proposal<
-        G: traits::GroupId<V>,
-        R: traits::ProposalRef<V>,
-        T: traits::QueuedProposal<V>,
-    >(
+    fn queue_proposal<G: traits::GroupId<V>, R: traits::ProposalRef<V>, T: traits::QueuedProposal<V>>(
         &self,
         group: &G,
         reference: &R,
@@ -372,26 +352,16 @@ impl StorageProvider<V> for Overlay {
         self.proposal_refs()
     }
 
-    fn queued_proposals<
-        G: traits::GroupId<V>,
-        R: traits::ProposalRef<V>,
-        T: traits::QueuedProposal<V>,
-    >(
+    fn queued_proposals<G: traits::GroupId<V>, R: traits::ProposalRef<V>, T: traits::QueuedProposal<V>>(
         &self,
         group: &G,
     ) -> Result<Vec<(R, T)>, OverlayError> {
         self.own(group)?;
         let with_proposal = |reference: R| {
             let proposal = self.read(Label::Proposal, key(Label::Proposal, &reference)?)?;
-            Ok((
-                reference,
-                proposal.ok_or(OverlayError::Decode(Label::Proposal))?,
-            ))
+            Ok((reference, proposal.ok_or(OverlayError::Decode(Label::Proposal))?))
         };
-        self.proposal_refs::<R>()?
-            .into_iter()
-            .map(with_proposal)
-            .collect()
+        self.proposal_refs::<R>()?.into_iter().map(with_proposal).collect()
     }
 
     fn remove_proposal<G: traits::GroupId<V>, R: traits::ProposalRef<V>>(
@@ -432,11 +402,7 @@ impl StorageProvider<V> for Overlay {
         pairs: &[T],
     ) -> Result<(), OverlayError> {
         self.own(group)?;
-        self.write(
-            Label::EpochKeyPairs,
-            key(Label::EpochKeyPairs, &(epoch, leaf))?,
-            pairs,
-        )
+        self.write(Label::EpochKeyPairs, key(Label::EpochKeyPairs, &(epoch, leaf))?, pairs)
     }
 
     fn encryption_epoch_key_pairs<
@@ -450,10 +416,7 @@ impl StorageProvider<V> for Overlay {
         leaf: u32,
     ) -> Result<Vec<T>, OverlayError> {
         self.own(group)?;
-        let pairs = self.read(
-            Label::EpochKeyPairs,
-            key(Label::EpochKeyPairs, &(epoch, leaf))?,
-        )?;
+        let pairs = self.read(Label::EpochKeyPairs, key(Label::EpochKeyPairs, &(epoch, leaf))?)?;
         Ok(pairs.unwrap_or_default())
     }
 
@@ -464,10 +427,7 @@ impl StorageProvider<V> for Overlay {
         leaf: u32,
     ) -> Result<(), OverlayError> {
         self.own(group)?;
-        self.delete(
-            Label::EpochKeyPairs,
-            key(Label::EpochKeyPairs, &(epoch, leaf))?,
-        );
+        self.delete(Label::EpochKeyPairs, key(Label::EpochKeyPairs, &(epoch, leaf))?);
         Ok(())
     }
 
@@ -476,11 +436,7 @@ impl StorageProvider<V> for Overlay {
         reference: &R,
         package: &T,
     ) -> Result<(), OverlayError> {
-        self.write(
-            Label::KeyPackage,
-            key(Label::KeyPackage, reference)?,
-            package,
-        )
+        self.write(Label::KeyPackage, key(Label::KeyPackage, reference)?, package)
     }
 
     fn key_package<R: traits::HashReference<V>, T: traits::KeyPackage<V>>(
@@ -492,26 +448,16 @@ impl StorageProvider<V> for Overlay {
 
     /// Does nothing: key packages are last-resort, serve until they are superseded, and are destroyed by
     /// [`retire_key_packages`](crate::retire_key_packages) alone. A Welcome that fails must not use one up.
-    fn delete_key_package<R: traits::HashReference<V>>(
-        &self,
-        _reference: &R,
-    ) -> Result<(), OverlayError> {
+    fn delete_key_package<R: traits::HashReference<V>>(&self, _reference: &R) -> Result<(), OverlayError> {
         Ok(())
     }
 
-    fn write_signature_key_pair<
-        K: traits::SignaturePublicKey<V>,
-        T: traits::SignatureKeyPair<V>,
-    >(
+    fn write_signature_key_pair<K: traits::SignaturePublicKey<V>, T: traits::SignatureKeyPair<V>>(
         &self,
         id: &K,
         value: &T,
     ) -> Result<(), OverlayError> {
-        self.write(
-            Label::SignatureKeyPair,
-            key(Label::SignatureKeyPair, id)?,
-            value,
-        )
+        self.write(Label::SignatureKeyPair, key(Label::SignatureKeyPair, id)?, value)
     }
 
     fn signature_key_pair<K: traits::SignaturePublicKey<V>, T: traits::SignatureKeyPair<V>>(
@@ -537,10 +483,7 @@ impl StorageProvider<V> for Overlay {
         self.write(Label::Psk, key(Label::Psk, id)?, value)
     }
 
-    fn psk<T: traits::PskBundle<V>, K: traits::PskId<V>>(
-        &self,
-        id: &K,
-    ) -> Result<Option<T>, OverlayError> {
+    fn psk<T: traits::PskBundle<V>, K: traits::PskId<V>>(&self, id: &K) -> Result<Option<T>, OverlayError> {
         self.read(Label::Psk, key(Label::Psk, id)?)
     }
 
@@ -554,31 +497,21 @@ impl StorageProvider<V> for Overlay {
         public: &K,
         pair: &T,
     ) -> Result<(), OverlayError> {
-        self.write(
-            Label::EncryptionKeyPair,
-            key(Label::EncryptionKeyPair, public)?,
-            pair,
-        )
+        self.write(Label::EncryptionKeyPair, key(Label::EncryptionKeyPair, public)?, pair)
     }
 
     fn encryption_key_pair<T: traits::HpkeKeyPair<V>, K: traits::EncryptionKey<V>>(
         &self,
         public: &K,
     ) -> Result<Option<T>, OverlayError> {
-        self.read(
-            Label::EncryptionKeyPair,
-            key(Label::EncryptionKeyPair, public)?,
-        )
+        self.read(Label::EncryptionKeyPair, key(Label::EncryptionKeyPair, public)?)
     }
 
     fn delete_encryption_key_pair<K: traits::EncryptionKey<V>>(
         &self,
         public: &K,
     ) -> Result<(), OverlayError> {
-        self.delete(
-            Label::EncryptionKeyPair,
-            key(Label::EncryptionKeyPair, public)?,
-        );
+        self.delete(Label::EncryptionKeyPair, key(Label::EncryptionKeyPair, public)?);
         Ok(())
     }
 }

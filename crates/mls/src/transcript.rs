@@ -27,11 +27,7 @@ pub(crate) fn group_updated(facts: &CommitFacts) -> GroupUpdated {
 }
 
 fn minus(from: &BTreeSet<InboxId>, what: &BTreeSet<InboxId>) -> Vec<group_updated::Inbox> {
-    from.difference(what)
-        .map(|inbox| group_updated::Inbox {
-            inbox_id: inbox.to_string(),
-        })
-        .collect()
+    from.difference(what).map(|inbox| group_updated::Inbox { inbox_id: inbox.to_string() }).collect()
 }
 
 fn field_changes(facts: &CommitFacts) -> Vec<group_updated::MetadataFieldChange> {
@@ -43,22 +39,17 @@ fn field_changes(facts: &CommitFacts) -> Vec<group_updated::MetadataFieldChange>
             ("description", text(&components.description)),
             ("message_disappear_from_ns", time(components.disappear_from)),
             ("message_disappear_in_ns", time(components.disappear_in)),
-            (
-                "minimum_supported_protocol_version",
-                components.minimum_version.clone(),
-            ),
+            ("minimum_supported_protocol_version", components.minimum_version.clone()),
         ]
     };
     let changes = fields(&facts.before).into_iter().zip(fields(&facts.after));
     changes
         .filter(|((_, old), (_, new))| old != new)
-        .map(
-            |((name, old_value), (_, new_value))| group_updated::MetadataFieldChange {
-                field_name: name.to_owned(),
-                old_value,
-                new_value,
-            },
-        )
+        .map(|((name, old_value), (_, new_value))| group_updated::MetadataFieldChange {
+            field_name: name.to_owned(),
+            old_value,
+            new_value,
+        })
         .collect()
 }
 
@@ -67,9 +58,7 @@ fn field_changes(facts: &CommitFacts) -> Vec<group_updated::MetadataFieldChange>
 pub fn join_transcript(adder: InboxId, joined: InboxId) -> Vec<u8> {
     content(&GroupUpdated {
         initiated_by_inbox_id: adder.to_string(),
-        added_inboxes: vec![group_updated::Inbox {
-            inbox_id: joined.to_string(),
-        }],
+        added_inboxes: vec![group_updated::Inbox { inbox_id: joined.to_string() }],
         ..GroupUpdated::default()
     })
 }

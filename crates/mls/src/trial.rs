@@ -82,9 +82,7 @@ impl StagedCommit {
 
 impl std::fmt::Debug for StagedCommit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StagedCommit")
-            .field("facts", &self.facts)
-            .finish_non_exhaustive()
+        f.debug_struct("StagedCommit").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
@@ -110,10 +108,8 @@ impl Trial {
         let Some(group) = load_group(&provider, id)? else {
             return Ok(None);
         };
-        let join_epoch = provider
-            .overlay
-            .read(Label::JoinEpoch, Vec::new())?
-            .ok_or(MlsError::Damaged("join epoch"))?;
+        let join_epoch =
+            provider.overlay.read(Label::JoinEpoch, Vec::new())?.ok_or(MlsError::Damaged("join epoch"))?;
         let mut trial = Self::of(id, provider, group, join_epoch);
         trial.recorded = Some(trial.state());
         Ok(Some(trial))
@@ -124,11 +120,7 @@ impl Trial {
     /// # Errors
     /// [`MlsError::GroupExists`]; [`MlsError::NoInstallation`] or [`MlsError::NoInbox`] before there is an installation
     /// with an inbox; [`MlsError::InvalidChange`] for components over their limits.
-    pub async fn create(
-        tx: &mut WriteTx,
-        id: GroupId,
-        components: Components,
-    ) -> Result<Self, MlsError> {
+    pub async fn create(tx: &mut WriteTx, id: GroupId, components: Components) -> Result<Self, MlsError> {
         let invalid = |component| MlsError::InvalidChange(format!("component {component:#06x}"));
         components.bounds().map_err(invalid)?;
         Components::decode(&components.encode()).map_err(invalid)?;
@@ -147,9 +139,7 @@ impl Trial {
             credential(inbox, owner.key),
         )
         .map_err(MlsError::library)?;
-        provider
-            .overlay
-            .write(Label::JoinEpoch, Vec::new(), &0_u64)?;
+        provider.overlay.write(Label::JoinEpoch, Vec::new(), &0_u64)?;
         let mut trial = Self::of(id, provider, group, 0);
         trial.write_secrets()?;
         Ok(trial)
@@ -192,11 +182,7 @@ impl Trial {
     }
 
     fn state(&self) -> status::GroupState {
-        status::GroupState {
-            epoch: self.epoch(),
-            join_epoch: self.join_epoch,
-            active: self.is_active(),
-        }
+        status::GroupState { epoch: self.epoch(), join_epoch: self.join_epoch, active: self.is_active() }
     }
 
     /// From here on changes can be dropped with [`Self::rollback_to_mark`]. An earlier mark is given up: what changed
@@ -228,9 +214,7 @@ impl Trial {
         self.journal.clear();
         for data in &messages {
             let message = crate::input::parse(data).map_err(MlsError::library)?;
-            self.group
-                .process_message(&self.provider, message)
-                .map_err(MlsError::library)?;
+            self.group.process_message(&self.provider, message).map_err(MlsError::library)?;
         }
         self.write_secrets()
     }
@@ -283,9 +267,7 @@ impl Trial {
 
     pub(crate) fn dictionary(&self) -> Result<&AppDataDictionary, MlsError> {
         let extension = self.group.extensions().app_data_dictionary();
-        extension
-            .map(|extension| extension.dictionary())
-            .ok_or(MlsError::Damaged("dictionary"))
+        extension.map(|extension| extension.dictionary()).ok_or(MlsError::Damaged("dictionary"))
     }
 
     /// Refuses work in a group that requires a newer client.
@@ -304,37 +286,24 @@ impl Trial {
     /// # Errors
     /// [`MlsError::Inactive`] after it was removed.
     pub fn me(&self) -> Result<Member, MlsError> {
-        let leaf = self
-            .group
-            .own_leaf_node()
-            .filter(|_| self.is_active())
-            .ok_or(MlsError::Inactive)?;
-        Member::read(leaf.credential(), leaf.signature_key().as_slice())
-            .ok_or(MlsError::Damaged("own leaf"))
+        let leaf = self.group.own_leaf_node().filter(|_| self.is_active()).ok_or(MlsError::Inactive)?;
+        Member::read(leaf.credential(), leaf.signature_key().as_slice()).ok_or(MlsError::Damaged("own leaf"))
     }
 
     /// Leaves whose credential isn't one of this profile never get in, so none is left out here.
     pub(crate) fn leaves(&self) -> BTreeMap<LeafNodeIndex, Member> {
-        let members = self.group.members().filter_map(|leaf| {
-            Some((
-                leaf.index,
-                Member::read(&leaf.credential, &leaf.signature_key)?,
-            ))
-        });
+        let members = self
+            .group
+            .members()
+            .filter_map(|leaf| Some((leaf.index, Member::read(&leaf.credential, &leaf.signature_key)?)));
         members.collect()
     }
 
     /// Who sat in a leaf in an epoch that is current or retained.
-    pub(crate) fn leaf_in(
-        &self,
-        leaf: LeafNodeIndex,
-        epoch: u64,
-    ) -> Result<Option<Member>, OverlayError> {
+    pub(crate) fn leaf_in(&self, leaf: LeafNodeIndex, epoch: u64) -> Result<Option<Member>, OverlayError> {
         if epoch < self.epoch() {
             let former = self.former_leaves()?;
-            let then = former
-                .iter()
-                .filter(|former| former.leaf == leaf.u32() && former.last_epoch >= epoch);
+            let then = former.iter().filter(|former| former.leaf == leaf.u32() && former.last_epoch >= epoch);
             if let Some(former) = then.min_by_key(|former| former.last_epoch) {
                 return Ok(Some(former.member));
             }
@@ -344,11 +313,7 @@ impl Trial {
     }
 
     fn former_leaves(&self) -> Result<Vec<FormerLeaf>, OverlayError> {
-        Ok(self
-            .provider
-            .overlay
-            .read(Label::FormerLeaves, Vec::new())?
-            .unwrap_or_default())
+        Ok(self.provider.overlay.read(Label::FormerLeaves, Vec::new())?.unwrap_or_default())
     }
 
     pub(crate) fn staged(
@@ -368,23 +333,12 @@ impl Trial {
     ) -> Result<StagedCommit, crate::InputFailure> {
         let members = self.leaves();
         let dictionary = self.dictionary().map_err(crate::InputFailure::library)?;
-        let facts = facts::read(
-            &Before {
-                dictionary,
-                members: &members,
-            },
-            committer,
-            staged,
-        )?;
+        let facts = facts::read(&Before { dictionary, members: &members }, committer, staged)?;
         let removed = staged.remove_proposals().filter_map(|remove| {
             let leaf = remove.remove_proposal().removed();
             Some((leaf.u32(), *members.get(&leaf)?))
         });
-        Ok(StagedCommit {
-            removed: removed.collect(),
-            facts: Box::new(facts),
-            staged: None,
-        })
+        Ok(StagedCommit { removed: removed.collect(), facts: Box::new(facts), staged: None })
     }
 
     /// The own commit that waits for its echo, read back from storage with its facts like anyone's.
@@ -397,8 +351,7 @@ impl Trial {
         };
         let own = self.group.own_leaf_index();
         let read = self.read_commit(own, pending);
-        read.map(Some)
-            .map_err(|_| MlsError::Damaged("pending commit"))
+        read.map(Some).map_err(|_| MlsError::Damaged("pending commit"))
     }
 
     /// Applies another member's commit. It ends the epoch and discards an own pending commit.
@@ -406,14 +359,10 @@ impl Trial {
     /// # Errors
     /// After an error, roll back to the mark or drop the trial.
     pub fn merge(&mut self, staged: StagedCommit, at: SequenceId) -> Result<Merged, MlsError> {
-        let commit = staged
-            .staged
-            .ok_or(MlsError::Damaged("an own commit where another's belongs"))?;
+        let commit = staged.staged.ok_or(MlsError::Damaged("an own commit where another's belongs"))?;
         let removed_self = commit.self_removed();
         self.remember(&staged.removed)?;
-        self.group
-            .merge_staged_commit(&self.provider, *commit)
-            .map_err(MlsError::library)?;
+        self.group.merge_staged_commit(&self.provider, *commit).map_err(MlsError::library)?;
         tracing::debug!(group = ?self.id, epoch = self.epoch(), %at, removed_self, "merged a commit");
         self.epoch_began();
         Ok(Merged { removed_self })
@@ -428,14 +377,10 @@ impl Trial {
             return Err(MlsError::Damaged("no own commit is pending"));
         }
         self.remember(&own.removed)?;
-        self.group
-            .merge_pending_commit(&self.provider)
-            .map_err(MlsError::library)?;
+        self.group.merge_pending_commit(&self.provider).map_err(MlsError::library)?;
         tracing::debug!(group = ?self.id, epoch = self.epoch(), %at, "merged an own commit");
         self.epoch_began();
-        Ok(Merged {
-            removed_self: false,
-        })
+        Ok(Merged { removed_self: false })
     }
 
     fn epoch_began(&mut self) {
@@ -463,10 +408,7 @@ impl Trial {
             member: *member,
         });
         former.extend(left);
-        Ok(self
-            .provider
-            .overlay
-            .write(Label::FormerLeaves, Vec::new(), &former)?)
+        Ok(self.provider.overlay.write(Label::FormerLeaves, Vec::new(), &former)?)
     }
 }
 
@@ -485,8 +427,7 @@ pub(crate) fn write_secrets(provider: &Provider, group: &mut MlsGroup) -> Result
         return Ok(());
     }
     provider.overlay.take_secrets(true);
-    let written =
-        group.delete_past_epoch_secrets(provider, PastEpochDeletion::before_timestamp(UNIX_EPOCH));
+    let written = group.delete_past_epoch_secrets(provider, PastEpochDeletion::before_timestamp(UNIX_EPOCH));
     provider.overlay.take_secrets(false);
     written.map_err(MlsError::library)
 }

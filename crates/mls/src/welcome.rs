@@ -4,9 +4,7 @@
 
 use highwater_store::Reads;
 use highwater_wire::SequenceId;
-use highwater_wire::proto::backend::{
-    ClientEnvelope, WelcomeMessage, client_envelope, welcome_message,
-};
+use highwater_wire::proto::backend::{ClientEnvelope, WelcomeMessage, client_envelope, welcome_message};
 use highwater_wire::proto::contents::{WelcomeMetadata, WelcomeWrapperAlgorithm};
 use openmls_traits::crypto::OpenMlsCrypto as _;
 use openmls_traits::types::HpkeCiphertext;
@@ -147,9 +145,7 @@ impl WelcomeFailure {
     pub fn disposition(&self) -> WelcomeDisposition {
         match self {
             Self::UnknownAlgorithm(_) | Self::UnsupportedVersion => WelcomeDisposition::Unsupported,
-            Self::GroupVersion(_) | Self::MissingSnapshot | Self::Local(_) => {
-                WelcomeDisposition::Hold
-            }
+            Self::GroupVersion(_) | Self::MissingSnapshot | Self::Local(_) => WelcomeDisposition::Hold,
             _ => WelcomeDisposition::Reject,
         }
     }
@@ -194,35 +190,21 @@ impl From<sqlx::Error> for WelcomeFailure {
 
 /// Seals an MLS Welcome for one recipient, as the exact `ClientEnvelope` bytes to publish. `anchor` is the sequence id
 /// of the commit that added it.
-pub fn seal_welcome(
-    welcome: &[u8],
-    anchor: SequenceId,
-    recipient: &Recipient,
-) -> Result<Vec<u8>, MlsError> {
+pub fn seal_welcome(welcome: &[u8], anchor: SequenceId, recipient: &Recipient) -> Result<Vec<u8>, MlsError> {
     let public = &recipient.wrapper.public;
-    let metadata = WelcomeMetadata {
-        message_cursor: anchor.get(),
-    }
-    .encode_to_vec();
-    Ok(envelope(welcome_message::Version::V1(
-        welcome_message::V1 {
-            installation_key: recipient.installation.as_bytes().to_vec(),
-            data: seal(public, welcome)?,
-            hpke_public_key: public.to_vec(),
-            wrapper_algorithm: WelcomeWrapperAlgorithm::Curve25519 as i32,
-            welcome_metadata: seal(public, &metadata)?,
-        },
-    )))
+    let metadata = WelcomeMetadata { message_cursor: anchor.get() }.encode_to_vec();
+    Ok(envelope(welcome_message::Version::V1(welcome_message::V1 {
+        installation_key: recipient.installation.as_bytes().to_vec(),
+        data: seal(public, welcome)?,
+        hpke_public_key: public.to_vec(),
+        wrapper_algorithm: WelcomeWrapperAlgorithm::Curve25519 as i32,
+        welcome_metadata: seal(public, &metadata)?,
+    })))
 }
 
 pub(crate) fn envelope(version: welcome_message::Version) -> Vec<u8> {
-    let payload = client_envelope::Payload::WelcomeMessage(WelcomeMessage {
-        version: Some(version),
-    });
-    ClientEnvelope {
-        payload: Some(payload),
-    }
-    .encode_to_vec()
+    let payload = client_envelope::Payload::WelcomeMessage(WelcomeMessage { version: Some(version) });
+    ClientEnvelope { payload: Some(payload) }.encode_to_vec()
 }
 
 pub(crate) fn seal(public: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, MlsError> {
@@ -234,8 +216,8 @@ pub(crate) fn seal(public: &[u8], plaintext: &[u8]) -> Result<Vec<u8>, MlsError>
 }
 
 pub(crate) fn open(private: &[u8], sealed: &[u8]) -> Result<Vec<u8>, WelcomeFailure> {
-    let ciphertext = HpkeCiphertext::tls_deserialize_exact(sealed)
-        .map_err(|_| WelcomeFailure::Malformed("ciphertext"))?;
+    let ciphertext =
+        HpkeCiphertext::tls_deserialize_exact(sealed).map_err(|_| WelcomeFailure::Malformed("ciphertext"))?;
     crypto()
         .hpke_open(SUITE.hpke_config(), &ciphertext, private, &[], &[])
         .map_err(|_| WelcomeFailure::Unopenable)
@@ -249,18 +231,13 @@ pub async fn open_welcome(
     match &message.version {
         None => Err(WelcomeFailure::Malformed("version")),
         Some(welcome_message::Version::V1(v1)) => {
-            let (package, private) =
-                advertised(tx, v1.wrapper_algorithm, &v1.hpke_public_key).await?;
+            let (package, private) = advertised(tx, v1.wrapper_algorithm, &v1.hpke_public_key).await?;
             if v1.welcome_metadata.is_empty() {
                 return Err(WelcomeFailure::MetadataMissing);
             }
             let anchor = anchor(&open(&private, &v1.welcome_metadata)?)?;
             let welcome = open(&private, &v1.data)?;
-            Ok(Unwrapped::Welcome(OpenedWelcome {
-                welcome,
-                anchor,
-                package,
-            }))
+            Ok(Unwrapped::Welcome(OpenedWelcome { welcome, anchor, package }))
         }
         Some(welcome_message::Version::WelcomePointer(sealed)) => {
             let (package, private) =
@@ -280,19 +257,12 @@ async fn advertised(
 ) -> Result<(KeyPackageId, zeroize::Zeroizing<Vec<u8>>), WelcomeFailure> {
     let known = WelcomeWrapperAlgorithm::try_from(algorithm)
         .map_err(|_| WelcomeFailure::UnknownAlgorithm(algorithm))?;
-    let found = wrapper_private(tx, public)
-        .await?
-        .ok_or(WelcomeFailure::UnknownPackage)?;
-    if known == WelcomeWrapperAlgorithm::Curve25519 {
-        Ok(found)
-    } else {
-        Err(WelcomeFailure::Downgrade)
-    }
+    let found = wrapper_private(tx, public).await?.ok_or(WelcomeFailure::UnknownPackage)?;
+    if known == WelcomeWrapperAlgorithm::Curve25519 { Ok(found) } else { Err(WelcomeFailure::Downgrade) }
 }
 
 pub(crate) fn anchor(metadata: &[u8]) -> Result<SequenceId, WelcomeFailure> {
-    let metadata =
-        WelcomeMetadata::decode(metadata).map_err(|_| WelcomeFailure::Malformed("metadata"))?;
+    let metadata = WelcomeMetadata::decode(metadata).map_err(|_| WelcomeFailure::Malformed("metadata"))?;
     // Zero would be an initial state, and no Welcome leads into one (STR-083).
     SequenceId::try_from(metadata.message_cursor).map_err(|_| WelcomeFailure::AnchorOutOfRange)
 }

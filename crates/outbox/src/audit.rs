@@ -32,10 +32,7 @@ pub async fn audit(tx: &mut impl Reads) -> Result<Audit, OutboxError> {
         ),
     ];
     for (rule, sql) in rules {
-        let broken = sqlx::query(sql)
-            .fetch_one(tx.conn())
-            .await?
-            .get::<i64, _>(0);
+        let broken = sqlx::query(sql).fetch_one(tx.conn()).await?.get::<i64, _>(0);
         audit.check(rule, broken == 0, || format!("{broken} rows"));
     }
     let attempts =
@@ -49,11 +46,9 @@ pub async fn audit(tx: &mut impl Reads) -> Result<Audit, OutboxError> {
             Ok(ClientEnvelope { payload: Some(client_envelope::Payload::GroupMessage(message)) })
                 if PayloadIdentity::of(&message.data).as_bytes().as_slice() == row.get::<&[u8], _>(1)
         );
-        audit.check(
-            "an attempt's payload identity is that of its bytes",
-            matches,
-            || format!("attempt {}", row.get::<i64, _>(0)),
-        );
+        audit.check("an attempt's payload identity is that of its bytes", matches, || {
+            format!("attempt {}", row.get::<i64, _>(0))
+        });
     }
     Ok(audit)
 }

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use highwater_identity::AssociationState;
-use highwater_mls::{
-    Change, Components, ConversationType, Member, MembershipEntry, Need, read_key_package,
-};
+use highwater_mls::{Change, Components, ConversationType, Member, MembershipEntry, Need, read_key_package};
 use highwater_wire::{InboxId, InstallationKey, SequenceId};
 
 use crate::{ChangeRequest, Inputs};
@@ -23,9 +21,9 @@ pub(crate) fn inboxes(request: &ChangeRequest, me: InboxId) -> BTreeSet<InboxId>
     match request {
         ChangeRequest::AddMembers(added) => added.iter().copied().chain([me]).collect(),
         ChangeRequest::RefreshMembership(refreshed) => refreshed.clone(),
-        ChangeRequest::RemoveMembers(_)
-        | ChangeRequest::SetName(_)
-        | ChangeRequest::SetDescription(_) => BTreeSet::new(),
+        ChangeRequest::RemoveMembers(_) | ChangeRequest::SetName(_) | ChangeRequest::SetDescription(_) => {
+            BTreeSet::new()
+        }
     }
 }
 
@@ -38,38 +36,24 @@ pub(crate) fn build(
 ) -> Built {
     match request {
         ChangeRequest::AddMembers(added) => {
-            let missing: BTreeSet<_> = added
-                .iter()
-                .copied()
-                .filter(|inbox| !components.membership.contains_key(inbox))
-                .collect();
+            let missing: BTreeSet<_> =
+                added.iter().copied().filter(|inbox| !components.membership.contains_key(inbox)).collect();
             if missing.is_empty() {
                 return Built::Fulfilled;
             }
-            if let (ConversationType::Dm, Some(pair)) =
-                (components.conversation, &components.dm_pair)
+            if let (ConversationType::Dm, Some(pair)) = (components.conversation, &components.dm_pair)
                 && !missing.is_subset(pair)
             {
                 return Built::Refused("a DM never changes its inboxes".into());
             }
             // The creator's entry starts at zero; its first commit raises it and brings the creator's other devices.
-            let unraised = components
-                .membership
-                .get(&me)
-                .is_some_and(|entry| entry.sequence_id == 0);
-            let touched = missing
-                .iter()
-                .copied()
-                .chain(unraised.then_some(me))
-                .collect();
+            let unraised = components.membership.get(&me).is_some_and(|entry| entry.sequence_id == 0);
+            let touched = missing.iter().copied().chain(unraised.then_some(me)).collect();
             raise(&touched, components, members, inputs)
         }
         ChangeRequest::RefreshMembership(refreshed) => {
-            let present = refreshed
-                .iter()
-                .copied()
-                .filter(|inbox| components.membership.contains_key(inbox))
-                .collect();
+            let present =
+                refreshed.iter().copied().filter(|inbox| components.membership.contains_key(inbox)).collect();
             raise(&present, components, members, inputs)
         }
         ChangeRequest::RemoveMembers(removed) => remove(removed, me, components, members),
@@ -81,12 +65,7 @@ pub(crate) fn build(
 }
 
 /// Brings the entries of `touched` up to their newest states, with the leaves that follow from it.
-fn raise(
-    touched: &BTreeSet<InboxId>,
-    components: &Components,
-    members: &[Member],
-    inputs: &Inputs,
-) -> Built {
+fn raise(touched: &BTreeSet<InboxId>, components: &Components, members: &[Member], inputs: &Inputs) -> Built {
     let mut states = BTreeMap::new();
     let mut needs = Vec::new();
     for inbox in touched {
@@ -102,15 +81,10 @@ fn raise(
         return Built::Needs(needs);
     }
     let gained = gained(&states, members);
-    let unknown: BTreeSet<_> = gained
-        .keys()
-        .copied()
-        .filter(|key| !inputs.key_packages.contains_key(key))
-        .collect();
+    let unknown: BTreeSet<_> =
+        gained.keys().copied().filter(|key| !inputs.key_packages.contains_key(key)).collect();
     if !unknown.is_empty() {
-        return Built::Needs(vec![Need::KeyPackages {
-            installations: unknown,
-        }]);
+        return Built::Needs(vec![Need::KeyPackages { installations: unknown }]);
     }
     enter(&states, &gained, components, members, inputs)
 }
@@ -140,20 +114,9 @@ fn enter(
     let mut remove_leaves = BTreeSet::new();
     for (inbox, (sequence_id, state)) in states {
         let mut failed = BTreeSet::new();
-        let mut usable = members
-            .iter()
-            .filter(|member| member.inbox == *inbox)
-            .count();
-        for installation in gained
-            .iter()
-            .filter(|(_, owner)| *owner == inbox)
-            .map(|(key, _)| key)
-        {
-            match inputs
-                .key_packages
-                .get(installation)
-                .and_then(Option::as_ref)
-            {
+        let mut usable = members.iter().filter(|member| member.inbox == *inbox).count();
+        for installation in gained.iter().filter(|(_, owner)| *owner == inbox).map(|(key, _)| key) {
+            match inputs.key_packages.get(installation).and_then(Option::as_ref) {
                 Some(bytes) if read_key_package(bytes, *installation, *inbox).is_ok() => {
                     usable += 1;
                     add_leaves.push(bytes.clone());
@@ -164,9 +127,7 @@ fn enter(
             }
         }
         if usable == 0 {
-            return Built::Refused(format!(
-                "no installation of inbox {inbox} has a usable key package"
-            ));
+            return Built::Refused(format!("no installation of inbox {inbox} has a usable key package"));
         }
         let kept = state.installations();
         remove_leaves.extend(
@@ -175,10 +136,7 @@ fn enter(
                 .filter(|member| member.inbox == *inbox && !kept.contains(&member.installation))
                 .map(|member| member.installation),
         );
-        let entry = MembershipEntry {
-            sequence_id: sequence_id.get(),
-            failed,
-        };
+        let entry = MembershipEntry { sequence_id: sequence_id.get(), failed };
         if components.membership.get(inbox) != Some(&entry) {
             upsert.insert(*inbox, entry);
         }
@@ -186,25 +144,12 @@ fn enter(
     if upsert.is_empty() && add_leaves.is_empty() && remove_leaves.is_empty() {
         return Built::Fulfilled;
     }
-    Built::Change(Change::Membership {
-        upsert,
-        remove: BTreeSet::new(),
-        add_leaves,
-        remove_leaves,
-    })
+    Built::Change(Change::Membership { upsert, remove: BTreeSet::new(), add_leaves, remove_leaves })
 }
 
-fn remove(
-    removed: &BTreeSet<InboxId>,
-    me: InboxId,
-    components: &Components,
-    members: &[Member],
-) -> Built {
-    let present: BTreeSet<_> = removed
-        .iter()
-        .copied()
-        .filter(|inbox| components.membership.contains_key(inbox))
-        .collect();
+fn remove(removed: &BTreeSet<InboxId>, me: InboxId, components: &Components, members: &[Member]) -> Built {
+    let present: BTreeSet<_> =
+        removed.iter().copied().filter(|inbox| components.membership.contains_key(inbox)).collect();
     if present.is_empty() {
         return Built::Fulfilled;
     }

@@ -74,29 +74,15 @@ fn initial_components(
             highwater_mls::MAX_NAME_BYTES
         )));
     }
-    let membership = BTreeMap::from([(
-        creator,
-        MembershipEntry {
-            sequence_id: 0,
-            failed: BTreeSet::new(),
-        },
-    )]);
+    let membership = BTreeMap::from([(creator, MembershipEntry { sequence_id: 0, failed: BTreeSet::new() })]);
     let (conversation, dm_pair, super_admins) = match kind {
-        ConversationKind::Group => (
-            highwater_mls::ConversationType::Group,
-            None,
-            BTreeSet::from([creator]),
-        ),
+        ConversationKind::Group => (highwater_mls::ConversationType::Group, None, BTreeSet::from([creator])),
         ConversationKind::Dm { peer } if *peer == creator => {
-            return Err(OutboxError::Refused(
-                "a DM needs a peer other than oneself".into(),
-            ));
+            return Err(OutboxError::Refused("a DM needs a peer other than oneself".into()));
         }
-        ConversationKind::Dm { peer } => (
-            highwater_mls::ConversationType::Dm,
-            Some(BTreeSet::from([creator, *peer])),
-            BTreeSet::new(),
-        ),
+        ConversationKind::Dm { peer } => {
+            (highwater_mls::ConversationType::Dm, Some(BTreeSet::from([creator, *peer])), BTreeSet::new())
+        }
     };
     Ok(Components {
         super_admins,

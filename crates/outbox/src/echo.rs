@@ -105,10 +105,7 @@ async fn seal_welcomes(
     };
     let recipients: Vec<Recipient> =
         postcard::from_bytes(row.get(1)).map_err(|_| OutboxError::Damaged("recipients"))?;
-    recipients
-        .iter()
-        .map(|recipient| Ok(highwater_mls::seal_welcome(welcome, anchor, recipient)?))
-        .collect()
+    recipients.iter().map(|recipient| Ok(highwater_mls::seal_welcome(welcome, anchor, recipient)?)).collect()
 }
 
 /// The echo came too late for its epoch: the intent goes back to the queue and is prepared again, a message under the
@@ -128,26 +125,17 @@ pub async fn echo_rejected(
     if let MatchedIntent::Message(id) = matched.asked {
         highwater_delivery::fail(tx, id, code).await?;
     }
-    rows::set_state(
-        tx,
-        matched.intent,
-        IntentState::Rejected,
-        None,
-        Some(code),
-        None,
-    )
-    .await
+    rows::set_state(tx, matched.intent, IntentState::Rejected, None, Some(code), None).await
 }
 
 /// Another member's commit was applied: a commit prepared in an earlier epoch can never apply any more, which proves
 /// its attempt superseded (STR-111, STR-112). Its intent is prepared afresh, or found fulfilled then.
 pub async fn epoch_advanced(tx: &mut WriteTx, group: GroupId) -> Result<(), OutboxError> {
-    let superseded = sqlx::query(
-        "SELECT id FROM outbox_intents WHERE group_id = ? AND state = 1 AND change IS NOT NULL",
-    )
-    .bind(group.as_bytes().as_slice())
-    .fetch_all(tx.conn())
-    .await?;
+    let superseded =
+        sqlx::query("SELECT id FROM outbox_intents WHERE group_id = ? AND state = 1 AND change IS NOT NULL")
+            .bind(group.as_bytes().as_slice())
+            .fetch_all(tx.conn())
+            .await?;
     for row in superseded {
         let intent = IntentId(row.get(0));
         rows::retire_attempt(tx, intent).await?;
@@ -164,15 +152,7 @@ pub async fn membership_ended(tx: &mut WriteTx, group: GroupId) -> Result<(), Ou
         if let Asked::Message(id) = open.asked {
             highwater_delivery::fail(tx, id, "inactive_group").await?;
         }
-        rows::set_state(
-            tx,
-            open.id,
-            IntentState::Inactive,
-            None,
-            Some("inactive_group"),
-            None,
-        )
-        .await?;
+        rows::set_state(tx, open.id, IntentState::Inactive, None, Some("inactive_group"), None).await?;
     }
     Ok(())
 }

@@ -139,10 +139,7 @@ pub async fn queue_message(
 /// The bytes that are encrypted for a message.
 pub(crate) fn plaintext(content: Vec<u8>, idempotency_key: String) -> Vec<u8> {
     PlaintextEnvelope {
-        content: Some(plaintext_envelope::Content::V1(plaintext_envelope::V1 {
-            content,
-            idempotency_key,
-        })),
+        content: Some(plaintext_envelope::Content::V1(plaintext_envelope::V1 { content, idempotency_key })),
     }
     .encode_to_vec()
 }
@@ -165,9 +162,7 @@ pub async fn queue_change(
 impl ChangeRequest {
     fn check(&self) -> Result<(), OutboxError> {
         let too_long = |what: &str, limit: usize| {
-            Err(OutboxError::Refused(format!(
-                "the {what} is longer than {limit} bytes"
-            )))
+            Err(OutboxError::Refused(format!("the {what} is longer than {limit} bytes")))
         };
         match self {
             Self::SetName(name) if name.len() > highwater_mls::MAX_NAME_BYTES => {
@@ -203,36 +198,27 @@ pub async fn outcome(tx: &mut impl Reads, intent: IntentId) -> Result<Outcome, O
         IntentState::Queued => Outcome::Queued,
         IntentState::Prepared => match rows::sequence_id(row.get::<Option<i64>, _>(4))? {
             None => Outcome::Queued,
-            replied => Outcome::PublishedUnconfirmed {
-                sequence_id: replied,
-            },
+            replied => Outcome::PublishedUnconfirmed { sequence_id: replied },
         },
         IntentState::Published => Outcome::PublishedUnconfirmed { sequence_id },
         IntentState::Confirmed => Outcome::Confirmed { sequence_id },
         IntentState::Inactive => Outcome::InactiveGroup,
-        IntentState::Refused => Outcome::Refused {
-            detail: detail.unwrap_or_default(),
-        },
-        IntentState::Rejected => Outcome::Rejected {
-            code: code.unwrap_or_default(),
-        },
+        IntentState::Refused => Outcome::Refused { detail: detail.unwrap_or_default() },
+        IntentState::Rejected => Outcome::Rejected { code: code.unwrap_or_default() },
     })
 }
 
 /// Groups that have something to prepare, publish or wait for, those whose oldest intent is oldest first.
 pub async fn groups_with_work(tx: &mut impl Reads) -> Result<Vec<GroupId>, OutboxError> {
-    let found = sqlx::query(
-        "SELECT group_id FROM outbox_intents WHERE state < 3 GROUP BY group_id ORDER BY min(id)",
-    )
-    .fetch_all(tx.conn())
-    .await?;
+    let found =
+        sqlx::query("SELECT group_id FROM outbox_intents WHERE state < 3 GROUP BY group_id ORDER BY min(id)")
+            .fetch_all(tx.conn())
+            .await?;
     found.iter().map(|row| rows::group_id(row.get(0))).collect()
 }
 
 /// How many intents are not settled yet.
 pub async fn unresolved_intents(tx: &mut impl Reads) -> Result<u64, OutboxError> {
-    let row = sqlx::query("SELECT count(*) FROM outbox_intents WHERE state < 3")
-        .fetch_one(tx.conn())
-        .await?;
+    let row = sqlx::query("SELECT count(*) FROM outbox_intents WHERE state < 3").fetch_one(tx.conn()).await?;
     Ok(row.get::<i64, _>(0).unsigned_abs())
 }

@@ -36,8 +36,8 @@ use highwater_store::Migrations;
 pub use audit::audit;
 pub use create::{CreateGroup, create_group};
 pub use echo::{
-    MatchedAttempt, MatchedIntent, echo_applied, echo_rejected, echo_stale, epoch_advanced,
-    matching, membership_ended,
+    MatchedAttempt, MatchedIntent, echo_applied, echo_rejected, echo_stale, epoch_advanced, matching,
+    membership_ended,
 };
 pub use error::OutboxError;
 pub use intent::{
@@ -49,7 +49,5 @@ pub use publish::{Attempt, AttemptId, awaited_echo, publishable, refused, replie
 pub use welcome::{OwedWelcome, owed_welcomes, welcome_accepted, welcome_refused};
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations = Migrations {
-    owner: "outbox",
-    steps: &[include_str!("../migrations/1.sql")],
-};
+pub const MIGRATIONS: Migrations =
+    Migrations { owner: "outbox", steps: &[include_str!("../migrations/1.sql")] };

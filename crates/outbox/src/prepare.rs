@@ -97,14 +97,10 @@ pub async fn next(tx: &mut impl Reads, group: GroupId) -> Result<Next, OutboxErr
     Ok(match plan(&open) {
         Plan::Nothing => Next::Nothing,
         Plan::Publish => Next::Publish,
-        Plan::Messages(_) => Next::Prepare {
-            inboxes: BTreeSet::new(),
-        },
+        Plan::Messages(_) => Next::Prepare { inboxes: BTreeSet::new() },
         Plan::Change(_, request) => {
             let me = rows::registered_installation(tx).await?;
-            Next::Prepare {
-                inboxes: change::inboxes(request, me.inbox),
-            }
+            Next::Prepare { inboxes: change::inboxes(request, me.inbox) }
         }
     })
 }
@@ -114,11 +110,7 @@ pub async fn next(tx: &mut impl Reads, group: GroupId) -> Result<Next, OutboxErr
 ///
 /// # Errors
 /// On any error the caller's transaction must roll back, as `Store::write` does.
-pub async fn prepare(
-    tx: &mut WriteTx,
-    group: GroupId,
-    inputs: &Inputs,
-) -> Result<Prepare, OutboxError> {
+pub async fn prepare(tx: &mut WriteTx, group: GroupId, inputs: &Inputs) -> Result<Prepare, OutboxError> {
     let open = rows::open_intents(tx, group, 2 * MAX_PREPARED_MESSAGES as u32).await?;
     match plan(&open) {
         Plan::Nothing | Plan::Publish => Ok(Prepare::Nothing),
@@ -155,13 +147,7 @@ async fn prepare_change(
 ) -> Result<Prepare, OutboxError> {
     let me = rows::registered_installation(tx).await?;
     let mut trial = load(tx, group).await?;
-    let built = change::build(
-        request,
-        me.inbox,
-        &*trial.components()?,
-        &trial.members(),
-        inputs,
-    );
+    let built = change::build(request, me.inbox, &*trial.components()?, &trial.members(), inputs);
     let change = match built {
         Built::Needs(needs) => return Ok(Prepare::Needs(needs)),
         Built::Fulfilled => {
@@ -169,15 +155,7 @@ async fn prepare_change(
             return Ok(Prepare::Settled(intent));
         }
         Built::Refused(detail) => {
-            rows::set_state(
-                tx,
-                intent,
-                IntentState::Refused,
-                None,
-                Some("refused"),
-                Some(&detail),
-            )
-            .await?;
+            rows::set_state(tx, intent, IntentState::Refused, None, Some("refused"), Some(&detail)).await?;
             return Ok(Prepare::Settled(intent));
         }
         Built::Change(change) => change,
@@ -195,9 +173,7 @@ async fn prepare_change(
 
 async fn load(tx: &mut WriteTx, group: GroupId) -> Result<Trial, OutboxError> {
     rows::require_active(tx, group).await?;
-    Trial::load(tx, group)
-        .await?
-        .ok_or(OutboxError::UnknownGroup(group))
+    Trial::load(tx, group).await?.ok_or(OutboxError::UnknownGroup(group))
 }
 
 /// An attempt about to become durable.
@@ -213,23 +189,10 @@ struct NewAttempt {
 impl NewAttempt {
     fn new(intent: IntentId, data: Vec<u8>, epoch: u64) -> Self {
         let payload_identity = PayloadIdentity::of(&data);
-        let message = GroupMessage {
-            data,
-            sender_hmac: Vec::new(),
-            should_push: true,
-        };
-        let envelope = ClientEnvelope {
-            payload: Some(client_envelope::Payload::GroupMessage(message)),
-        }
-        .encode_to_vec();
-        Self {
-            intent,
-            payload_identity,
-            envelope,
-            epoch,
-            welcome: None,
-            recipients: Vec::new(),
-        }
+        let message = GroupMessage { data, sender_hmac: Vec::new(), should_push: true };
+        let envelope =
+            ClientEnvelope { payload: Some(client_envelope::Payload::GroupMessage(message)) }.encode_to_vec();
+        Self { intent, payload_identity, envelope, epoch, welcome: None, recipients: Vec::new() }
     }
 }
 
@@ -253,9 +216,7 @@ async fn insert_attempts(
     });
     insert.build().execute(tx.conn()).await?;
     let mut update = QueryBuilder::new("UPDATE outbox_intents SET state = ");
-    update
-        .push_bind(IntentState::Prepared as i64)
-        .push(" WHERE id IN (");
+    update.push_bind(IntentState::Prepared as i64).push(" WHERE id IN (");
     let mut ids = update.separated(", ");
     for attempt in attempts {
         ids.push_bind(attempt.intent.0);

@@ -57,9 +57,7 @@ pub async fn publishable(
             break;
         }
         let identity: &[u8] = row.get(2);
-        let identity = identity
-            .try_into()
-            .map_err(|_| OutboxError::Damaged("payload identity"))?;
+        let identity = identity.try_into().map_err(|_| OutboxError::Damaged("payload identity"))?;
         run.push(Attempt {
             id: AttemptId(row.get(0)),
             intent: IntentId(row.get(1)),
@@ -117,20 +115,10 @@ pub async fn refused(
     };
     let intent = IntentId(row.get(0));
     rows::retire_attempt(tx, intent).await?;
-    rows::set_state(
-        tx,
-        intent,
-        IntentState::Refused,
-        None,
-        Some(code),
-        Some(detail),
-    )
-    .await?;
+    rows::set_state(tx, intent, IntentState::Refused, None, Some(code), Some(detail)).await?;
     match row.get::<Option<&[u8]>, _>(1) {
         Some(message) => {
-            let message = message
-                .try_into()
-                .map_err(|_| OutboxError::Damaged("message id"))?;
+            let message = message.try_into().map_err(|_| OutboxError::Damaged("message id"))?;
             highwater_delivery::fail(tx, MessageId::from_bytes(message), detail).await?;
         }
         None => {
@@ -145,10 +133,7 @@ pub async fn refused(
 }
 
 /// The greatest sequence id at which the backend put a current attempt of a group whose echo wasn't applied yet.
-pub async fn awaited_echo(
-    tx: &mut impl Reads,
-    group: GroupId,
-) -> Result<Option<SequenceId>, OutboxError> {
+pub async fn awaited_echo(tx: &mut impl Reads, group: GroupId) -> Result<Option<SequenceId>, OutboxError> {
     let row = sqlx::query(
         "SELECT max(replied_sequence_id) FROM outbox_attempts WHERE group_id = ? AND current = 1",
     )

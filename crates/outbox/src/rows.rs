@@ -84,15 +84,11 @@ pub(crate) async fn open_intents(
 /// Reads what an intent asks for from its two columns.
 pub(crate) fn asked(row: &SqliteRow, message: usize, change: usize) -> Result<Asked, OutboxError> {
     if let Some(id) = row.get::<Option<&[u8]>, _>(message) {
-        let id = id
-            .try_into()
-            .map_err(|_| OutboxError::Damaged("message id"))?;
+        let id = id.try_into().map_err(|_| OutboxError::Damaged("message id"))?;
         return Ok(Asked::Message(MessageId::from_bytes(id)));
     }
     let change: &[u8] = row.get(change);
-    postcard::from_bytes(change)
-        .map(Asked::Change)
-        .map_err(|_| OutboxError::Damaged("change"))
+    postcard::from_bytes(change).map(Asked::Change).map_err(|_| OutboxError::Damaged("change"))
 }
 
 pub(crate) async fn insert_change(
@@ -151,17 +147,10 @@ pub(crate) struct Registered {
     pub(crate) inbox: InboxId,
 }
 
-pub(crate) async fn registered_installation(
-    tx: &mut impl Reads,
-) -> Result<Registered, OutboxError> {
-    let installation = highwater_mls::installation(tx)
-        .await?
-        .ok_or(OutboxError::NotRegistered)?;
+pub(crate) async fn registered_installation(tx: &mut impl Reads) -> Result<Registered, OutboxError> {
+    let installation = highwater_mls::installation(tx).await?.ok_or(OutboxError::NotRegistered)?;
     let inbox = installation.inbox.ok_or(OutboxError::NotRegistered)?;
-    Ok(Registered {
-        key: installation.key,
-        inbox,
-    })
+    Ok(Registered { key: installation.key, inbox })
 }
 
 /// Refuses work on a group that is unknown or that this installation isn't in.
@@ -174,16 +163,11 @@ pub(crate) async fn require_active(tx: &mut impl Reads, group: GroupId) -> Resul
 }
 
 pub(crate) fn group_id(bytes: &[u8]) -> Result<GroupId, OutboxError> {
-    bytes
-        .try_into()
-        .map(GroupId::from_bytes)
-        .map_err(|_| OutboxError::Damaged("group id"))
+    bytes.try_into().map(GroupId::from_bytes).map_err(|_| OutboxError::Damaged("group id"))
 }
 
 pub(crate) fn sequence_id(value: Option<i64>) -> Result<Option<SequenceId>, OutboxError> {
-    value
-        .map(|id| SequenceId::try_from(id).map_err(|_| OutboxError::Damaged("sequence id")))
-        .transpose()
+    value.map(|id| SequenceId::try_from(id).map_err(|_| OutboxError::Damaged("sequence id"))).transpose()
 }
 
 pub(crate) fn random_key() -> String {

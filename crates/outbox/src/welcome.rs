@@ -23,10 +23,7 @@ pub struct OwedWelcome {
 }
 
 /// The owed Welcomes, oldest first.
-pub async fn owed_welcomes(
-    tx: &mut impl Reads,
-    limit: u32,
-) -> Result<Vec<OwedWelcome>, OutboxError> {
+pub async fn owed_welcomes(tx: &mut impl Reads, limit: u32) -> Result<Vec<OwedWelcome>, OutboxError> {
     let found = sqlx::query(
         "SELECT id, intent_id, envelope FROM outbox_welcomes WHERE state = 0 ORDER BY id LIMIT ?",
     )
@@ -35,11 +32,7 @@ pub async fn owed_welcomes(
     .await?;
     Ok(found
         .iter()
-        .map(|row| OwedWelcome {
-            id: row.get(0),
-            intent: IntentId(row.get(1)),
-            envelope: row.get(2),
-        })
+        .map(|row| OwedWelcome { id: row.get(0), intent: IntentId(row.get(1)), envelope: row.get(2) })
         .collect())
 }
 
@@ -48,8 +41,7 @@ pub(crate) async fn owe(
     intent: IntentId,
     envelopes: Vec<Vec<u8>>,
 ) -> Result<(), OutboxError> {
-    let mut insert =
-        sqlx::QueryBuilder::new("INSERT INTO outbox_welcomes (intent_id, envelope, state) ");
+    let mut insert = sqlx::QueryBuilder::new("INSERT INTO outbox_welcomes (intent_id, envelope, state) ");
     insert.push_values(envelopes, |mut row, envelope| {
         row.push_bind(intent.0).push_bind(envelope).push_bind(OWED);
     });
@@ -64,21 +56,12 @@ pub async fn welcome_accepted(tx: &mut WriteTx, welcome: i64) -> Result<(), Outb
 
 /// Records that the backend refused a Welcome for good. The invited installation can't join by it; the others aren't
 /// held up.
-pub async fn welcome_refused(
-    tx: &mut WriteTx,
-    welcome: i64,
-    detail: &str,
-) -> Result<(), OutboxError> {
+pub async fn welcome_refused(tx: &mut WriteTx, welcome: i64, detail: &str) -> Result<(), OutboxError> {
     tracing::warn!(welcome, detail, "the backend refused a Welcome");
     settle(tx, welcome, REFUSED, Some(detail)).await
 }
 
-async fn settle(
-    tx: &mut WriteTx,
-    welcome: i64,
-    state: i64,
-    detail: Option<&str>,
-) -> Result<(), OutboxError> {
+async fn settle(tx: &mut WriteTx, welcome: i64, state: i64, detail: Option<&str>) -> Result<(), OutboxError> {
     let Some(row) = sqlx::query(
         "UPDATE outbox_welcomes SET state = ?, detail = ? WHERE id = ? AND state = 0 RETURNING intent_id",
     )
@@ -91,11 +74,10 @@ async fn settle(
         return Ok(());
     };
     let intent = IntentId(row.get(0));
-    let owed =
-        sqlx::query("SELECT count(*) FROM outbox_welcomes WHERE intent_id = ? AND state = 0")
-            .bind(intent.0)
-            .fetch_one(tx.conn())
-            .await?;
+    let owed = sqlx::query("SELECT count(*) FROM outbox_welcomes WHERE intent_id = ? AND state = 0")
+        .bind(intent.0)
+        .fetch_one(tx.conn())
+        .await?;
     if owed.get::<i64, _>(0) == 0 {
         rows::set_state(tx, intent, IntentState::Confirmed, None, None, None).await?;
     }

@@ -60,17 +60,11 @@ pub async fn attempt(
 ) -> Result<Report, ProcessingError> {
     match topic.kind() {
         TopicKind::GroupMessage => {
-            store
-                .write("process group", move |tx| {
-                    Box::pin(group::attempt(tx, topic, resolutions))
-                })
-                .await
+            store.write("process group", move |tx| Box::pin(group::attempt(tx, topic, resolutions))).await
         }
         TopicKind::IdentityUpdate => {
             store
-                .write("process identity", move |tx| {
-                    Box::pin(identity::attempt(tx, topic, resolutions))
-                })
+                .write("process identity", move |tx| Box::pin(identity::attempt(tx, topic, resolutions)))
                 .await
         }
         _ => Err(ProcessingError::NotProcessed(topic)),

@@ -149,19 +149,13 @@ pub fn disposition(failure: &InputFailure, proposals: ProposalKnowledge) -> Disp
         InputFailure::Policy(violation) => Reject(Reason::Policy(violation.clone())),
         InputFailure::MissingProposal => match proposals {
             ProposalKnowledge::Complete => Reject(Reason::MissingProposal),
-            ProposalKnowledge::Lost => Hold(HoldCause::MissingState(
-                "a delivered proposal was lost".into(),
-            )),
+            ProposalKnowledge::Lost => Hold(HoldCause::MissingState("a delivered proposal was lost".into())),
         },
-        InputFailure::UnsupportedVersion => {
-            Hold(HoldCause::Unsupported("MLS version or ciphersuite".into()))
+        InputFailure::UnsupportedVersion => Hold(HoldCause::Unsupported("MLS version or ciphersuite".into())),
+        InputFailure::GroupVersion(floor) => {
+            Hold(HoldCause::Unsupported(format!("the group requires version {floor}")))
         }
-        InputFailure::GroupVersion(floor) => Hold(HoldCause::Unsupported(format!(
-            "the group requires version {floor}"
-        ))),
-        InputFailure::HeldProposal(kind) => {
-            Hold(HoldCause::Unsupported(format!("{kind} proposal")))
-        }
+        InputFailure::HeldProposal(kind) => Hold(HoldCause::Unsupported(format!("{kind} proposal"))),
         InputFailure::Evicted => Hold(HoldCause::MissingState("the group is inactive".into())),
         InputFailure::Library(detail) => Hold(HoldCause::Unresolved(detail.clone())),
         // A failure that a later version of the MLS layer tells apart is held until this table has a row for it.
@@ -183,9 +177,5 @@ pub enum OwnEcho {
 
 /// The table's row for own application messages: prepared in `prepared`, read back in `current`.
 pub fn own_echo(current: u64, prepared: u64) -> OwnEcho {
-    if current.saturating_sub(prepared) <= OWN_ECHO_WINDOW {
-        OwnEcho::Apply
-    } else {
-        OwnEcho::Stale
-    }
+    if current.saturating_sub(prepared) <= OWN_ECHO_WINDOW { OwnEcho::Apply } else { OwnEcho::Stale }
 }

@@ -21,12 +21,7 @@ pub(crate) struct Effects {
 
 impl Effects {
     pub(crate) fn new(group: GroupId) -> Self {
-        Self {
-            group,
-            messages: Vec::new(),
-            rejected: Vec::new(),
-            proposals: Vec::new(),
-        }
+        Self { group, messages: Vec::new(), rejected: Vec::new(), proposals: Vec::new() }
     }
 
     pub(crate) fn rejected(&mut self, sequence_id: SequenceId, reason: Reason) {
@@ -108,24 +103,18 @@ impl Effects {
         topic: Topic,
         epoch: u64,
     ) -> Result<usize, ProcessingError> {
-        let row =
-            sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
-                .bind(topic.to_bytes())
-                .bind(epoch.cast_signed())
-                .fetch_one(tx.conn())
-                .await?;
-        let stored =
-            usize::try_from(row.get::<i64, _>(0)).map_err(|_| ProcessingError::Damaged("count"))?;
+        let row = sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
+            .bind(topic.to_bytes())
+            .bind(epoch.cast_signed())
+            .fetch_one(tx.conn())
+            .await?;
+        let stored = usize::try_from(row.get::<i64, _>(0)).map_err(|_| ProcessingError::Damaged("count"))?;
         Ok(stored + self.proposals.iter().filter(|(of, _)| *of == epoch).count())
     }
 
     /// Writes what was gathered so far. Delivery numbers follow the topic's order, so this comes before anything that
     /// takes a number by itself.
-    pub(crate) async fn flush(
-        &mut self,
-        tx: &mut WriteTx,
-        topic: Topic,
-    ) -> Result<(), ProcessingError> {
+    pub(crate) async fn flush(&mut self, tx: &mut WriteTx, topic: Topic) -> Result<(), ProcessingError> {
         if !self.messages.is_empty() {
             highwater_delivery::insert_published(tx, &self.messages).await?;
             self.messages.clear();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use highwater_delivery::ConversationState;
 use highwater_mls::{
-    CommitFacts, Header, Input, InputFailure, MessageType, Need, Resolution, Resolutions,
-    StagedCommit, Trial, check_commit,
+    CommitFacts, Header, Input, InputFailure, MessageType, Need, Resolution, Resolutions, StagedCommit,
+    Trial, check_commit,
 };
 use highwater_outbox::{MatchedAttempt, MatchedIntent};
 use highwater_receipt::PendingEnvelope;
@@ -15,9 +15,7 @@ use highwater_wire::{GroupId, InboxId, PayloadIdentity, SequenceId, Topic};
 use prost::Message as _;
 
 use crate::attempt::{Hold, MAX_ATTEMPT_BYTES, MAX_ATTEMPT_ROWS, Report, Stop};
-use crate::disposition::{
-    Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo,
-};
+use crate::disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
 use crate::effects::Effects;
 use crate::{ProcessingError, hold, identity, position};
 
@@ -26,51 +24,24 @@ pub(crate) async fn attempt(
     topic: Topic,
     resolutions: Resolutions,
 ) -> Result<Report, ProcessingError> {
-    let group = topic
-        .group_id()
-        .ok_or(ProcessingError::NotProcessed(topic))?;
-    let inactive = Report {
-        applied: 0,
-        rejected: 0,
-        stop: Stop::Inactive,
-    };
+    let group = topic.group_id().ok_or(ProcessingError::NotProcessed(topic))?;
+    let inactive = Report { applied: 0, rejected: 0, stop: Stop::Inactive };
     match highwater_delivery::conversation(tx, group).await? {
         Some(found) if found.state == ConversationState::Active => {}
         _ => return Ok(inactive),
     }
-    let pending =
-        highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
+    let pending = highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
     let Some(head) = pending.first() else {
         hold::clear(tx, topic).await?;
-        return Ok(Report {
-            applied: 0,
-            rejected: 0,
-            stop: Stop::Drained,
-        });
+        return Ok(Report { applied: 0, rejected: 0, stop: Stop::Drained });
     };
     let Some(trial) = Trial::load(tx, group).await? else {
         let cause = HoldCause::MissingState("the group's MLS state".into());
         hold::record(tx, topic, head.sequence_id, &cause).await?;
-        let held = Hold {
-            sequence_id: head.sequence_id,
-            cause,
-            needs: Vec::new(),
-        };
-        return Ok(Report {
-            applied: 0,
-            rejected: 0,
-            stop: Stop::Held(held),
-        });
+        let held = Hold { sequence_id: head.sequence_id, cause, needs: Vec::new() };
+        return Ok(Report { applied: 0, rejected: 0, stop: Stop::Held(held) });
     };
-    Run {
-        topic,
-        group,
-        trial,
-        effects: Effects::new(group),
-        resolutions,
-    }
-    .through(tx, &pending)
-    .await
+    Run { topic, group, trial, effects: Effects::new(group), resolutions }.through(tx, &pending).await
 }
 
 /// What an attempt knows while it walks the pending prefix.
@@ -109,11 +80,7 @@ impl Run {
         tx: &mut WriteTx,
         pending: &[PendingEnvelope],
     ) -> Result<Report, ProcessingError> {
-        let mut report = Report {
-            applied: 0,
-            rejected: 0,
-            stop: Stop::Drained,
-        };
+        let mut report = Report { applied: 0, rejected: 0, stop: Stop::Drained };
         let mut handled = None;
         for envelope in pending {
             self.trial.mark()?;
@@ -132,11 +99,7 @@ impl Run {
                 Err(Unsettled::Held(cause, needs)) => {
                     self.trial.rollback_to_mark()?;
                     let sequence_id = envelope.sequence_id;
-                    report.stop = Stop::Held(Hold {
-                        sequence_id,
-                        cause,
-                        needs,
-                    });
+                    report.stop = Stop::Held(Hold { sequence_id, cause, needs });
                     break;
                 }
                 Err(Unsettled::Failed(error)) => return Err(error),
@@ -172,11 +135,7 @@ impl Run {
         }
     }
 
-    async fn settle(
-        &mut self,
-        tx: &mut WriteTx,
-        envelope: &PendingEnvelope,
-    ) -> Result<Settled, Unsettled> {
+    async fn settle(&mut self, tx: &mut WriteTx, envelope: &PendingEnvelope) -> Result<Settled, Unsettled> {
         let Some(data) = group_message(envelope) else {
             return Ok(Settled::Rejected(Reason::Malformed));
         };
@@ -190,17 +149,12 @@ impl Run {
             self.trial.process(&data)
         };
         match input {
-            Ok(Input::Application {
-                sender, plaintext, ..
-            }) => {
+            Ok(Input::Application { sender, plaintext, .. }) => {
                 let components = self.trial.components()?;
-                Ok(self
-                    .effects
-                    .received(envelope, &sender, &plaintext, &components))
+                Ok(self.effects.received(envelope, &sender, &plaintext, &components))
             }
             Ok(Input::Proposal { .. }) => {
-                self.effects
-                    .proposal(self.trial.epoch(), envelope.sequence_id);
+                self.effects.proposal(self.trial.epoch(), envelope.sequence_id);
                 Ok(Settled::Applied)
             }
             Ok(Input::Commit(staged)) => self.commit(tx, envelope, staged).await,
@@ -226,11 +180,7 @@ impl Run {
         Ok(highwater_outbox::matching(tx, self.group, PayloadIdentity::of(data)).await?)
     }
 
-    async fn refuse(
-        &mut self,
-        tx: &mut WriteTx,
-        failure: &InputFailure,
-    ) -> Result<Settled, Unsettled> {
+    async fn refuse(&mut self, tx: &mut WriteTx, failure: &InputFailure) -> Result<Settled, Unsettled> {
         let knowledge = match failure {
             InputFailure::MissingProposal => self.proposal_knowledge(tx).await?,
             _ => ProposalKnowledge::Complete,
@@ -245,14 +195,8 @@ impl Run {
     }
 
     /// Proposals recorded as delivered in this epoch must all still be in the MLS state.
-    async fn proposal_knowledge(
-        &mut self,
-        tx: &mut WriteTx,
-    ) -> Result<ProposalKnowledge, ProcessingError> {
-        let delivered = self
-            .effects
-            .proposals_of(tx, self.topic, self.trial.epoch())
-            .await?;
+    async fn proposal_knowledge(&mut self, tx: &mut WriteTx) -> Result<ProposalKnowledge, ProcessingError> {
+        let delivered = self.effects.proposals_of(tx, self.topic, self.trial.epoch()).await?;
         Ok(if self.trial.stored_proposals() >= delivered {
             ProposalKnowledge::Complete
         } else {
@@ -317,11 +261,8 @@ impl Run {
             return Ok(Settled::Rejected(reason));
         }
         self.trial.merge_own(staged, envelope.sequence_id)?;
-        self.effects
-            .committed(tx, self.topic, envelope, &facts)
-            .await?;
-        highwater_outbox::echo_applied(tx, matched, envelope.sequence_id, envelope.server_ns, None)
-            .await?;
+        self.effects.committed(tx, self.topic, envelope, &facts).await?;
+        highwater_outbox::echo_applied(tx, matched, envelope.sequence_id, envelope.server_ns, None).await?;
         Ok(Settled::Applied)
     }
 
@@ -337,9 +278,7 @@ impl Run {
             return Ok(Settled::Rejected(reason));
         }
         let merged = self.trial.merge(staged, envelope.sequence_id)?;
-        self.effects
-            .committed(tx, self.topic, envelope, &facts)
-            .await?;
+        self.effects.committed(tx, self.topic, envelope, &facts).await?;
         if merged.removed_self {
             highwater_delivery::set_state(tx, self.group, ConversationState::Inactive).await?;
             highwater_outbox::membership_ended(tx, self.group).await?;
@@ -357,10 +296,7 @@ impl Run {
         facts: &CommitFacts,
     ) -> Result<Result<(), Reason>, Unsettled> {
         let required = facts.required_identity();
-        if required
-            .iter()
-            .any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id)
-        {
+        if required.iter().any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id) {
             return Ok(Err(Reason::IdentityNotBefore));
         }
         let (snapshots, missing) = identity::snapshots(tx, required).await?;
@@ -376,27 +312,14 @@ impl Run {
         }
     }
 
-    fn missing_identity(
-        &self,
-        missing: BTreeSet<(InboxId, SequenceId)>,
-    ) -> Result<Reason, Unsettled> {
-        let needs: Vec<_> = missing
-            .into_iter()
-            .map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id })
-            .collect();
-        let absent = |need| {
-            matches!(
-                self.resolutions.get(need),
-                Some(Resolution::Permanent { .. })
-            )
-        };
+    fn missing_identity(&self, missing: BTreeSet<(InboxId, SequenceId)>) -> Result<Reason, Unsettled> {
+        let needs: Vec<_> =
+            missing.into_iter().map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id }).collect();
+        let absent = |need| matches!(self.resolutions.get(need), Some(Resolution::Permanent { .. }));
         if needs.iter().any(absent) {
             return Ok(Reason::IdentityAbsent);
         }
-        Err(Unsettled::Held(
-            HoldCause::Dependency("identity state".into()),
-            needs,
-        ))
+        Err(Unsettled::Held(HoldCause::Dependency("identity state".into()), needs))
     }
 }
 
@@ -406,10 +329,7 @@ fn is_past_handshake(header: &Header, epoch: u64) -> bool {
 }
 
 fn group_message(envelope: &PendingEnvelope) -> Option<Vec<u8>> {
-    match ClientEnvelope::decode(envelope.payload.as_ref())
-        .ok()?
-        .payload?
-    {
+    match ClientEnvelope::decode(envelope.payload.as_ref()).ok()?.payload? {
         client_envelope::Payload::GroupMessage(message) => Some(message.data),
         _ => None,
     }

@@ -61,21 +61,19 @@ pub(crate) async fn clear(tx: &mut WriteTx, topic: Topic) -> Result<(), Processi
 
 /// Every held head.
 pub async fn held(tx: &mut impl Reads) -> Result<Vec<HeldHead>, ProcessingError> {
-    sqlx::query(
-        "SELECT topic, sequence_id, code, detail, since_ns FROM processing_holds ORDER BY topic",
-    )
-    .fetch_all(tx.conn())
-    .await?
-    .iter()
-    .map(|row| {
-        Ok(HeldHead {
-            topic: Topic::from_bytes(row.get(0)).map_err(|_| ProcessingError::Damaged("topic"))?,
-            sequence_id: SequenceId::try_from(row.get::<i64, _>(1))
-                .map_err(|_| ProcessingError::Damaged("sequence id"))?,
-            code: row.get(2),
-            detail: row.get(3),
-            since_ns: row.get(4),
+    sqlx::query("SELECT topic, sequence_id, code, detail, since_ns FROM processing_holds ORDER BY topic")
+        .fetch_all(tx.conn())
+        .await?
+        .iter()
+        .map(|row| {
+            Ok(HeldHead {
+                topic: Topic::from_bytes(row.get(0)).map_err(|_| ProcessingError::Damaged("topic"))?,
+                sequence_id: SequenceId::try_from(row.get::<i64, _>(1))
+                    .map_err(|_| ProcessingError::Damaged("sequence id"))?,
+                code: row.get(2),
+                detail: row.get(3),
+                since_ns: row.get(4),
+            })
         })
-    })
-    .collect()
+        .collect()
 }

@@ -20,11 +20,8 @@ pub(crate) async fn attempt(
     topic: Topic,
     resolutions: Resolutions,
 ) -> Result<Report, ProcessingError> {
-    let inbox = topic
-        .inbox_id()
-        .ok_or(ProcessingError::NotProcessed(topic))?;
-    let pending =
-        highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
+    let inbox = topic.inbox_id().ok_or(ProcessingError::NotProcessed(topic))?;
+    let pending = highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
     let mut state = latest_snapshot(tx, inbox).await?.map(|(_, state)| state);
     let mut verified = Vec::new();
     let mut held = None;
@@ -35,11 +32,7 @@ pub(crate) async fn attempt(
                 state = Some(next);
             }
             Err((cause, needs)) => {
-                held = Some(Hold {
-                    sequence_id: envelope.sequence_id,
-                    cause,
-                    needs,
-                });
+                held = Some(Hold { sequence_id: envelope.sequence_id, cause, needs });
                 break;
             }
         }
@@ -72,12 +65,8 @@ fn apply(
     envelope: &PendingEnvelope,
     resolutions: &Resolutions,
 ) -> Result<AssociationState, (HoldCause, Vec<Need>)> {
-    let update = decode(envelope).ok_or_else(|| {
-        (
-            HoldCause::InvalidIdentity("the update does not decode".into()),
-            Vec::new(),
-        )
-    })?;
+    let update = decode(envelope)
+        .ok_or_else(|| (HoldCause::InvalidIdentity("the update does not decode".into()), Vec::new()))?;
     let required = required_verifications(std::slice::from_ref(&update))
         .map_err(|invalid| (HoldCause::InvalidIdentity(invalid.to_string()), Vec::new()))?;
     let mut verdicts = Verdicts::default();
@@ -90,25 +79,18 @@ fn apply(
         }
     }
     if !needs.is_empty() {
-        return Err((
-            HoldCause::Dependency("a signature's verification".into()),
-            needs,
-        ));
+        return Err((HoldCause::Dependency("a signature's verification".into()), needs));
     }
     AssociationState::apply(state, inbox, &update, &verdicts).map_err(|invalid| match invalid {
-        Invalid::Unverified(request) => (
-            HoldCause::Dependency("a signature's verification".into()),
-            vec![Need::Verify(request)],
-        ),
+        Invalid::Unverified(request) => {
+            (HoldCause::Dependency("a signature's verification".into()), vec![Need::Verify(request)])
+        }
         invalid => (HoldCause::InvalidIdentity(invalid.to_string()), Vec::new()),
     })
 }
 
 fn decode(envelope: &PendingEnvelope) -> Option<IdentityUpdate> {
-    match ClientEnvelope::decode(envelope.payload.as_ref())
-        .ok()?
-        .payload?
-    {
+    match ClientEnvelope::decode(envelope.payload.as_ref()).ok()?.payload? {
         client_envelope::Payload::IdentityUpdate(update) => Some(update),
         _ => None,
     }
@@ -124,16 +106,12 @@ async fn keep(
     }
     let mut rows = Vec::with_capacity(verified.len());
     for (sequence_id, state) in verified {
-        let state =
-            postcard::to_stdvec(state).map_err(|_| ProcessingError::Damaged("identity state"))?;
+        let state = postcard::to_stdvec(state).map_err(|_| ProcessingError::Damaged("identity state"))?;
         rows.push((*sequence_id, state));
     }
-    let mut insert =
-        QueryBuilder::new("INSERT INTO processing_identity (inbox_id, sequence_id, state) ");
+    let mut insert = QueryBuilder::new("INSERT INTO processing_identity (inbox_id, sequence_id, state) ");
     insert.push_values(rows, |mut row, (sequence_id, state)| {
-        row.push_bind(inbox.as_bytes().to_vec())
-            .push_bind(sequence_id.as_i64())
-            .push_bind(state);
+        row.push_bind(inbox.as_bytes().to_vec()).push_bind(sequence_id.as_i64()).push_bind(state);
     });
     insert.build().execute(tx.conn()).await?;
     Ok(())

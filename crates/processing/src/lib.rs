@@ -35,9 +35,7 @@ use highwater_store::Migrations;
 
 pub use attempt::{Hold, MAX_ATTEMPT_ROWS, Report, Stop, attempt};
 pub use audit::audit;
-pub use disposition::{
-    Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo,
-};
+pub use disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
 pub use error::ProcessingError;
 pub use hold::{HeldHead, held};
 pub use identity::{latest_snapshot, snapshot, snapshots};
@@ -46,7 +44,5 @@ pub use rejection::{Rejection, rejections};
 pub use scheduler::{Action, Event, Scheduler};
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations = Migrations {
-    owner: "processing",
-    steps: &[include_str!("../migrations/1.sql")],
-};
+pub const MIGRATIONS: Migrations =
+    Migrations { owner: "processing", steps: &[include_str!("../migrations/1.sql")] };

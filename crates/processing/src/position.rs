@@ -21,9 +21,7 @@ impl ProcessedPosition {
     }
 
     fn read(value: i64) -> Result<Self, ProcessingError> {
-        Cursor::try_from(value)
-            .map(Self)
-            .map_err(|_| ProcessingError::Damaged("position"))
+        Cursor::try_from(value).map(Self).map_err(|_| ProcessingError::Damaged("position"))
     }
 }
 
@@ -51,16 +49,13 @@ pub async fn processed(
 }
 
 /// P of every topic that has one.
-pub async fn positions(
-    tx: &mut impl Reads,
-) -> Result<BTreeMap<Topic, ProcessedPosition>, ProcessingError> {
+pub async fn positions(tx: &mut impl Reads) -> Result<BTreeMap<Topic, ProcessedPosition>, ProcessingError> {
     sqlx::query("SELECT topic, processed FROM processing_positions")
         .fetch_all(tx.conn())
         .await?
         .iter()
         .map(|row| {
-            let topic =
-                Topic::from_bytes(row.get(0)).map_err(|_| ProcessingError::Damaged("topic"))?;
+            let topic = Topic::from_bytes(row.get(0)).map_err(|_| ProcessingError::Damaged("topic"))?;
             Ok((topic, ProcessedPosition::read(row.get(1))?))
         })
         .collect()

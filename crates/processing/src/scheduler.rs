@@ -65,9 +65,7 @@ impl Scheduler {
         let mut actions = Vec::new();
         match event {
             Event::Pending(topics) => {
-                topics
-                    .into_iter()
-                    .for_each(|(topic, head)| self.news(topic, head));
+                topics.into_iter().for_each(|(topic, head)| self.news(topic, head));
             }
             Event::Attempted(topic, stop) => self.attempted(now, topic, stop, &mut actions),
             Event::Failed(topic) => {
@@ -88,10 +86,7 @@ impl Scheduler {
 
     /// When [`Event::Tick`] is due, if a retry is waiting.
     pub fn next_retry(&self) -> Option<Duration> {
-        self.parked
-            .values()
-            .filter_map(|parked| parked.retry_at)
-            .min()
+        self.parked.values().filter_map(|parked| parked.retry_at).min()
     }
 
     /// Whether nothing is ready or being attempted.
@@ -131,11 +126,7 @@ impl Scheduler {
                     self.enqueue(topic);
                 }
             }
-            Stop::Held(Hold {
-                sequence_id,
-                needs,
-                cause,
-            }) => {
+            Stop::Held(Hold { sequence_id, needs, cause }) => {
                 self.park(now, topic, Some(sequence_id), cause.is_transient());
                 if !needs.is_empty() {
                     actions.push(Action::Resolve(topic, needs));
@@ -145,21 +136,11 @@ impl Scheduler {
     }
 
     fn park(&mut self, now: Duration, topic: Topic, head: Option<SequenceId>, retry: bool) {
-        let parked = self.parked.entry(topic).or_insert(Parked {
-            head,
-            retry_at: None,
-            failures: 0,
-        });
+        let parked = self.parked.entry(topic).or_insert(Parked { head, retry_at: None, failures: 0 });
         if parked.head != head {
-            *parked = Parked {
-                head,
-                retry_at: None,
-                failures: 0,
-            };
+            *parked = Parked { head, retry_at: None, failures: 0 };
         }
-        let wait = FIRST_RETRY
-            .saturating_mul(1 << parked.failures.min(10))
-            .min(LAST_RETRY);
+        let wait = FIRST_RETRY.saturating_mul(1 << parked.failures.min(10)).min(LAST_RETRY);
         parked.failures = parked.failures.saturating_add(1);
         parked.retry_at = retry.then_some(now + wait);
     }
@@ -206,11 +187,7 @@ mod tests {
 
     fn hold(needs: Vec<Need>) -> Stop {
         let sequence_id = SequenceId::try_from(7_u64).unwrap();
-        Stop::Held(Hold {
-            sequence_id,
-            cause: HoldCause::Unresolved("x".into()),
-            needs,
-        })
+        Stop::Held(Hold { sequence_id, cause: HoldCause::Unresolved("x".into()), needs })
     }
 
     /// Shows: STR-072, PROC-013.
@@ -224,15 +201,8 @@ mod tests {
             let next = scheduler.on(at(0), Event::Attempted(topic(n), hold(Vec::new())));
             assert_eq!(next, [Action::Attempt(topic(n + 1))]);
         }
-        assert!(
-            scheduler
-                .on(at(0), Event::Attempted(topic(199), Stop::Drained))
-                .is_empty()
-        );
-        assert_eq!(
-            scheduler.on(at(0), pending([250])),
-            [Action::Attempt(topic(250))]
-        );
+        assert!(scheduler.on(at(0), Event::Attempted(topic(199), Stop::Drained)).is_empty());
+        assert_eq!(scheduler.on(at(0), pending([250])), [Action::Attempt(topic(250))]);
     }
 
     /// Shows: STR-072.
@@ -256,11 +226,7 @@ mod tests {
             scheduler.on(now, Event::Attempted(topic(1), hold(Vec::new())));
             let due = scheduler.next_retry().unwrap();
             waits.push(due - now);
-            assert!(
-                scheduler
-                    .on(due - Duration::from_nanos(1), Event::Tick)
-                    .is_empty()
-            );
+            assert!(scheduler.on(due - Duration::from_nanos(1), Event::Tick).is_empty());
             now = due;
             assert_eq!(scheduler.on(now, Event::Tick), [Action::Attempt(topic(1))]);
         }
@@ -275,10 +241,7 @@ mod tests {
         scheduler.on(Duration::ZERO, pending([1]));
         let inbox = highwater_wire::InboxId::from_bytes([1; 32]);
         let needs = vec![Need::InboxHead { inbox }];
-        let next = scheduler.on(
-            Duration::ZERO,
-            Event::Attempted(topic(1), hold(needs.clone())),
-        );
+        let next = scheduler.on(Duration::ZERO, Event::Attempted(topic(1), hold(needs.clone())));
         assert_eq!(next, [Action::Resolve(topic(1), needs)]);
         let next = scheduler.on(Duration::from_millis(1), Event::Resolved(topic(1)));
         assert_eq!(next, [Action::Attempt(topic(1))]);

@@ -65,9 +65,7 @@ pub async fn admit(tx: &mut WriteTx, prefix: &OrderedPrefix) -> Result<Admission
     if prefix.after() > received.cursor() {
         return Err(AdmitError::Gap { topic, received });
     }
-    let known = prefix
-        .envelopes()
-        .partition_point(|envelope| received.covers(envelope.sequence_id()));
+    let known = prefix.envelopes().partition_point(|envelope| received.covers(envelope.sequence_id()));
     let new = &prefix.envelopes()[known..];
     if new.is_empty() {
         return Ok(Admission::Duplicate { received });
@@ -76,11 +74,7 @@ pub async fn admit(tx: &mut WriteTx, prefix: &OrderedPrefix) -> Result<Admission
     let (Some(last), rows) = (fitting.last(), fitting.len() as u32) else {
         let by = stopped.unwrap_or(Budget::Batch);
         tracing::debug!(?topic, %by, "no room to receive");
-        return Err(AdmitError::Capacity {
-            topic,
-            by,
-            received,
-        });
+        return Err(AdmitError::Capacity { topic, by, received });
     };
     let received = ReceivedPosition(last.sequence_id().into());
     advance(tx, topic, received, usage.topic).await?;
@@ -88,30 +82,19 @@ pub async fn admit(tx: &mut WriteTx, prefix: &OrderedPrefix) -> Result<Admission
     match stopped {
         Some(by @ (Budget::Topic | Budget::Kind)) => {
             tracing::debug!(?topic, rows, %by, "receipt pauses");
-            Ok(Admission::Paused {
-                admitted_rows: rows,
-                received,
-                by,
-            })
+            Ok(Admission::Paused { admitted_rows: rows, received, by })
         }
         Some(Budget::Batch) | None => Ok(Admission::Admitted { rows, received }),
     }
 }
 
 /// The leading envelopes that fit, and what stopped the one after them.
-fn fitting<'e>(
-    usage: &mut Usage,
-    new: &'e [ReceivedEnvelope],
-) -> (&'e [ReceivedEnvelope], Option<Budget>) {
+fn fitting<'e>(usage: &mut Usage, new: &'e [ReceivedEnvelope]) -> (&'e [ReceivedEnvelope], Option<Budget>) {
     let mut batch = Quantity::default();
     for (index, envelope) in new.iter().enumerate() {
         let bytes = envelope.stored_bytes();
         batch = batch.with(bytes);
-        let taken = if batch.fits(budgets::ADMISSION_BATCH) {
-            usage.take(bytes)
-        } else {
-            Err(Budget::Batch)
-        };
+        let taken = if batch.fits(budgets::ADMISSION_BATCH) { usage.take(bytes) } else { Err(Budget::Batch) };
         if let Err(by) = taken {
             return (&new[..index], Some(by));
         }
@@ -135,24 +118,10 @@ async fn read(tx: &mut WriteTx, topic: Topic) -> Result<(ReceivedPosition, Usage
     .fetch_one(tx.conn())
     .await?;
     let received = ReceivedPosition(Cursor::try_from(row.try_get::<i64, _>(0)?)?);
-    let topic = Quantity {
-        rows: count(row.try_get(1)?)?,
-        bytes: count(row.try_get(2)?)?,
-    };
-    let kind = Quantity {
-        rows: count(row.try_get(3)?)?,
-        bytes: count(row.try_get(4)?)?,
-    };
+    let topic = Quantity { rows: count(row.try_get(1)?)?, bytes: count(row.try_get(2)?)? };
+    let kind = Quantity { rows: count(row.try_get(3)?)?, bytes: count(row.try_get(4)?)? };
     let holding = count(row.try_get(5)?)? + u64::from(topic.rows == 0);
-    Ok((
-        received,
-        Usage {
-            budget,
-            topic,
-            kind,
-            holding,
-        },
-    ))
+    Ok((received, Usage { budget, topic, kind, holding }))
 }
 
 async fn advance(
@@ -177,11 +146,7 @@ async fn advance(
     Ok(())
 }
 
-async fn insert(
-    tx: &mut WriteTx,
-    topic: Topic,
-    envelopes: &[ReceivedEnvelope],
-) -> Result<(), ReceiptError> {
+async fn insert(tx: &mut WriteTx, topic: Topic, envelopes: &[ReceivedEnvelope]) -> Result<(), ReceiptError> {
     let mut query = QueryBuilder::new(
         "INSERT INTO receipt_pending (topic, sequence_id, kind, server_ns, expiry_ns, hash, \
          is_commit_or_proposal, stored_bytes, payload) ",

@@ -41,18 +41,13 @@ pub async fn audit(tx: &mut impl Reads) -> Result<Audit, ReceiptError> {
         let broken: i64 = sqlx::query(sql).fetch_one(tx.conn()).await?.try_get(0)?;
         audit.check(rule, broken == 0, || format!("{broken} rows"));
     }
-    let wrong: i64 = sqlx::query(
-        "SELECT count(*) FROM receipt_pending WHERE stored_bytes <> length(payload) + ?",
-    )
-    .bind(ReceivedEnvelope::METADATA_BYTES as i64)
-    .fetch_one(tx.conn())
-    .await?
-    .try_get(0)?;
-    audit.check(
-        "stored_bytes is what the envelope takes",
-        wrong == 0,
-        || format!("{wrong} rows"),
-    );
+    let wrong: i64 =
+        sqlx::query("SELECT count(*) FROM receipt_pending WHERE stored_bytes <> length(payload) + ?")
+            .bind(ReceivedEnvelope::METADATA_BYTES as i64)
+            .fetch_one(tx.conn())
+            .await?
+            .try_get(0)?;
+    audit.check("stored_bytes is what the envelope takes", wrong == 0, || format!("{wrong} rows"));
     kinds(tx, &mut audit).await?;
     Ok(audit)
 }
@@ -66,31 +61,23 @@ async fn kinds(tx: &mut impl Reads, audit: &mut Audit) -> Result<(), ReceiptErro
         let bytes: &[u8] = row.try_get(0)?;
         let topic = Topic::from_bytes(bytes).ok();
         let kind = topic.map(|topic| topic.kind());
-        let ordered = kind.is_some_and(|kind| {
-            budgets::of_kind(kind).is_some() && row.get::<u8, _>(1) == kind.byte()
-        });
-        audit.check(
-            "a topic with F is one that is received in order",
-            ordered,
-            || format!("topic {topic:?}"),
-        );
+        let ordered =
+            kind.is_some_and(|kind| budgets::of_kind(kind).is_some() && row.get::<u8, _>(1) == kind.byte());
+        audit
+            .check("a topic with F is one that is received in order", ordered, || format!("topic {topic:?}"));
         kinds.extend(kind.filter(|_| ordered));
         let load = budgets::Quantity {
             rows: row.try_get::<i64, _>(2)?.unsigned_abs(),
             bytes: row.try_get::<i64, _>(3)?.unsigned_abs(),
         };
-        audit.check(
-            "a topic is within its budget",
-            load.fits(budgets::PER_TOPIC),
-            || format!("topic {topic:?}: {load:?}"),
-        );
+        audit.check("a topic is within its budget", load.fits(budgets::PER_TOPIC), || {
+            format!("topic {topic:?}: {load:?}")
+        });
     }
     for kind in kinds {
         let used = room(tx, kind).await?.used;
         let fits = budgets::of_kind(kind).is_some_and(|budget| used.fits(budget));
-        audit.check("a kind is within its budget", fits, || {
-            format!("{}: {used:?}", kind.name())
-        });
+        audit.check("a kind is within its budget", fits, || format!("{}: {used:?}", kind.name()));
     }
     Ok(())
 }

@@ -27,45 +27,24 @@ impl Quantity {
 
     /// This and one more envelope of `bytes`.
     pub(crate) fn with(self, bytes: u64) -> Self {
-        Self {
-            rows: self.rows + 1,
-            bytes: self.bytes.saturating_add(bytes),
-        }
+        Self { rows: self.rows + 1, bytes: self.bytes.saturating_add(bytes) }
     }
 
     pub(crate) fn less(self, other: Self) -> Self {
-        Self {
-            rows: self.rows.saturating_sub(other.rows),
-            bytes: self.bytes.saturating_sub(other.bytes),
-        }
+        Self { rows: self.rows.saturating_sub(other.rows), bytes: self.bytes.saturating_sub(other.bytes) }
     }
 }
 
 /// The most that one call of [`admit`](crate::admit) stores.
-pub const ADMISSION_BATCH: Quantity = Quantity {
-    rows: 128,
-    bytes: 32 * MIB,
-};
+pub const ADMISSION_BATCH: Quantity = Quantity { rows: 128, bytes: 32 * MIB };
 /// The most that one topic of any kind holds pending.
-pub const PER_TOPIC: Quantity = Quantity {
-    rows: 1_024,
-    bytes: 64 * MIB,
-};
+pub const PER_TOPIC: Quantity = Quantity { rows: 1_024, bytes: 64 * MIB };
 /// The most that all group topics together hold pending.
-pub const GROUP: Quantity = Quantity {
-    rows: 8_192,
-    bytes: 128 * MIB,
-};
+pub const GROUP: Quantity = Quantity { rows: 8_192, bytes: 128 * MIB };
 /// The most that all Welcome topics together hold pending.
-pub const WELCOME: Quantity = Quantity {
-    rows: 1_024,
-    bytes: 64 * MIB,
-};
+pub const WELCOME: Quantity = Quantity { rows: 1_024, bytes: 64 * MIB };
 /// The most that all identity topics together hold pending.
-pub const IDENTITY: Quantity = Quantity {
-    rows: 4_096,
-    bytes: 32 * MIB,
-};
+pub const IDENTITY: Quantity = Quantity { rows: 4_096, bytes: 32 * MIB };
 
 /// The budget of a kind; `None` for the kinds that are never received in order.
 pub const fn of_kind(kind: TopicKind) -> Option<Quantity> {

@@ -67,10 +67,7 @@ impl Usage {
 
 /// The part of a kind's budget that any topic may use.
 fn open_part(budget: Quantity) -> Quantity {
-    Quantity {
-        rows: budget.rows / 4 * 3,
-        bytes: budget.bytes / 4 * 3,
-    }
+    Quantity { rows: budget.rows / 4 * 3, bytes: budget.bytes / 4 * 3 }
 }
 
 /// What is left of a kind's budget.
@@ -98,15 +95,8 @@ pub async fn room(tx: &mut impl Reads, kind: TopicKind) -> Result<Room, ReceiptE
     .bind(kind.byte())
     .fetch_one(tx.conn())
     .await?;
-    let used = Quantity {
-        rows: count(row.try_get(0)?)?,
-        bytes: count(row.try_get(1)?)?,
-    };
-    Ok(Room {
-        used,
-        left: budget.less(used),
-        holding: count(row.try_get(2)?)?,
-    })
+    let used = Quantity { rows: count(row.try_get(0)?)?, bytes: count(row.try_get(1)?)? };
+    Ok(Room { used, left: budget.less(used), holding: count(row.try_get(2)?)? })
 }
 
 /// Whether the topic may receive: whether an envelope of the largest legal size would be admitted.
@@ -152,10 +142,7 @@ pub async fn may_receive_many(
     Ok(topics.iter().map(|topic| (*topic, may(topic))).collect())
 }
 
-async fn loads(
-    tx: &mut impl Reads,
-    topics: &[Topic],
-) -> Result<BTreeMap<Topic, Quantity>, ReceiptError> {
+async fn loads(tx: &mut impl Reads, topics: &[Topic]) -> Result<BTreeMap<Topic, Quantity>, ReceiptError> {
     let mut loads = BTreeMap::new();
     for topics in topics.chunks(1_000) {
         let mut query = QueryBuilder::new(
@@ -163,10 +150,7 @@ async fn loads(
         );
         push_topics(&mut query, topics);
         for row in query.build().fetch_all(tx.conn()).await? {
-            let load = Quantity {
-                rows: count(row.try_get(1)?)?,
-                bytes: count(row.try_get(2)?)?,
-            };
+            let load = Quantity { rows: count(row.try_get(1)?)?, bytes: count(row.try_get(2)?)? };
             loads.insert(Topic::from_bytes(row.try_get(0)?)?, load);
         }
     }
@@ -189,12 +173,7 @@ mod tests {
         (1..=topics)
             .map(|holding| {
                 let topic = Quantity::default();
-                let mut usage = Usage {
-                    budget,
-                    topic,
-                    kind,
-                    holding,
-                };
+                let mut usage = Usage { budget, topic, kind, holding };
                 while usage.take(bytes).is_ok() {}
                 kind = usage.kind;
                 usage.topic
@@ -206,38 +185,18 @@ mod tests {
     #[test]
     fn topics_that_hold_all_they_may_leave_room_for_others() {
         let held = fill(budgets::GROUP, 30, 200);
-        assert!(
-            held[..6]
-                .iter()
-                .all(|load| load.rows == budgets::PER_TOPIC.rows)
-        );
-        assert!(
-            held[6..]
-                .iter()
-                .all(|load| load.rows >= 1 && load.rows < 300),
-            "{held:?}"
-        );
+        assert!(held[..6].iter().all(|load| load.rows == budgets::PER_TOPIC.rows));
+        assert!(held[6..].iter().all(|load| load.rows >= 1 && load.rows < 300), "{held:?}");
     }
 
     /// Shows: STR-063.
     #[test]
     fn an_empty_topic_does_not_get_past_a_used_up_kind() {
         let kind = budgets::WELCOME;
-        let full = Usage {
-            budget: kind,
-            topic: Quantity::default(),
-            kind,
-            holding: kind.rows,
-        };
+        let full = Usage { budget: kind, topic: Quantity::default(), kind, holding: kind.rows };
         assert_eq!(full.clone().take(1), Err(Budget::Kind));
-        let short = Quantity {
-            rows: 10,
-            bytes: kind.bytes - 99,
-        };
-        let mut nearly = Usage {
-            kind: short,
-            ..full
-        };
+        let short = Quantity { rows: 10, bytes: kind.bytes - 99 };
+        let mut nearly = Usage { kind: short, ..full };
         assert_eq!(nearly.take(100), Err(Budget::Kind));
         assert_eq!(nearly.take(99), Ok(()));
     }
@@ -246,17 +205,9 @@ mod tests {
     /// Shows: STR-063, STR-066.
     #[test]
     fn the_largest_envelope_gets_into_an_empty_topic_of_a_busy_kind() {
-        let kind = Quantity {
-            rows: 7_000,
-            bytes: 100 * 1024 * 1024,
-        };
+        let kind = Quantity { rows: 7_000, bytes: 100 * 1024 * 1024 };
         let topic = Quantity::default();
-        let mut usage = Usage {
-            budget: budgets::GROUP,
-            topic,
-            kind,
-            holding: 7_000,
-        };
+        let mut usage = Usage { budget: budgets::GROUP, topic, kind, holding: 7_000 };
         assert_eq!(usage.take(LARGEST), Ok(()));
         assert_eq!(usage.take(LARGEST), Err(Budget::Kind));
     }

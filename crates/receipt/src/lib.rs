@@ -38,14 +38,10 @@ pub use audit::audit;
 pub use budgets::Budget;
 pub use capacity::{Room, may_receive, may_receive_many, room};
 pub use error::{AdmitError, ReceiptError};
-pub use pending::{
-    PendingEnvelope, PendingTopic, pending, pending_ids, pending_one, pending_topics,
-};
+pub use pending::{PendingEnvelope, PendingTopic, pending, pending_ids, pending_one, pending_topics};
 pub use position::{ReceivedPosition, received, received_many, topics};
 pub use settle::{anchor, settle_one, settle_through};
 
 /// The tables of this crate.
-pub const MIGRATIONS: Migrations = Migrations {
-    owner: "receipt",
-    steps: &[include_str!("../migrations/1.sql")],
-};
+pub const MIGRATIONS: Migrations =
+    Migrations { owner: "receipt", steps: &[include_str!("../migrations/1.sql")] };

@@ -52,10 +52,7 @@ pub struct PendingTopic {
 impl PendingTopic {
     /// Rows and bytes.
     pub fn load(&self) -> Quantity {
-        Quantity {
-            rows: self.rows,
-            bytes: self.bytes,
-        }
+        Quantity { rows: self.rows, bytes: self.bytes }
     }
 }
 
@@ -128,9 +125,7 @@ pub async fn pending_ids(
     .bind(through.as_i64())
     .fetch_all(tx.conn())
     .await?;
-    rows.iter()
-        .map(|row| Ok(SequenceId::try_from(row.try_get::<i64, _>(0)?)?))
-        .collect()
+    rows.iter().map(|row| Ok(SequenceId::try_from(row.try_get::<i64, _>(0)?)?)).collect()
 }
 
 /// The topics that hold pending envelopes, of one kind or of all, in topic order. After a restart

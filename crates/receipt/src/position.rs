@@ -42,9 +42,7 @@ pub async fn received(tx: &mut impl Reads, topic: Topic) -> Result<ReceivedPosit
         .fetch_optional(tx.conn())
         .await?;
     match row {
-        Some(row) => Ok(ReceivedPosition(Cursor::try_from(
-            row.try_get::<i64, _>(0)?,
-        )?)),
+        Some(row) => Ok(ReceivedPosition(Cursor::try_from(row.try_get::<i64, _>(0)?)?)),
         None => Ok(ReceivedPosition::ZERO),
     }
 }
@@ -57,20 +55,13 @@ pub async fn received_many(
     tx: &mut impl Reads,
     topics: &[Topic],
 ) -> Result<BTreeMap<Topic, ReceivedPosition>, ReceiptError> {
-    let mut found: BTreeMap<_, _> = topics
-        .iter()
-        .map(|topic| (*topic, ReceivedPosition::ZERO))
-        .collect();
+    let mut found: BTreeMap<_, _> = topics.iter().map(|topic| (*topic, ReceivedPosition::ZERO)).collect();
     for topics in topics.chunks(TOPICS_PER_STATEMENT) {
-        let mut query =
-            QueryBuilder::new("SELECT topic, received FROM receipt_topics WHERE topic IN (");
+        let mut query = QueryBuilder::new("SELECT topic, received FROM receipt_topics WHERE topic IN (");
         push_topics(&mut query, topics);
         for row in query.build().fetch_all(tx.conn()).await? {
             let topic = Topic::from_bytes(row.try_get(0)?)?;
-            found.insert(
-                topic,
-                ReceivedPosition(Cursor::try_from(row.try_get::<i64, _>(1)?)?),
-            );
+            found.insert(topic, ReceivedPosition(Cursor::try_from(row.try_get::<i64, _>(1)?)?));
         }
     }
     Ok(found)
@@ -90,16 +81,12 @@ pub(crate) fn push_topics(query: &mut QueryBuilder<Sqlite>, topics: &[Topic]) {
 /// # Errors
 /// When the database fails.
 pub async fn topics(tx: &mut impl Reads) -> Result<Vec<(Topic, ReceivedPosition)>, ReceiptError> {
-    let rows = sqlx::query("SELECT topic, received FROM receipt_topics ORDER BY topic")
-        .fetch_all(tx.conn())
-        .await?;
+    let rows =
+        sqlx::query("SELECT topic, received FROM receipt_topics ORDER BY topic").fetch_all(tx.conn()).await?;
     rows.iter()
         .map(|row| {
             let received = Cursor::try_from(row.try_get::<i64, _>(1)?)?;
-            Ok((
-                Topic::from_bytes(row.try_get(0)?)?,
-                ReceivedPosition(received),
-            ))
+            Ok((Topic::from_bytes(row.try_get(0)?)?, ReceivedPosition(received)))
         })
         .collect()
 }

@@ -12,9 +12,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now_ns(&self) -> i64 {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
     }
 }

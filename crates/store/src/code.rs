@@ -24,10 +24,7 @@ pub(crate) fn of(error: &sqlx::Error) -> Code {
     let sqlx::Error::Database(error) = error else {
         return Code::Other;
     };
-    let extended = error
-        .code()
-        .and_then(|code| code.parse::<u32>().ok())
-        .unwrap_or_default();
+    let extended = error.code().and_then(|code| code.parse::<u32>().ok()).unwrap_or_default();
     if extended == IOERR_SHMSIZE {
         return Code::Full;
     }

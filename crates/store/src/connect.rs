@@ -47,11 +47,7 @@ impl Connector {
     /// The settings include one that reads the schema: a wrong key shows here, and so does a lock.
     pub(crate) async fn connect(&self, role: Role) -> Result<SqliteConnection, sqlx::Error> {
         let writes = role == Role::Writer;
-        let wait = if writes {
-            WRITER_WAIT.min(self.busy_timeout)
-        } else {
-            self.busy_timeout
-        };
+        let wait = if writes { WRITER_WAIT.min(self.busy_timeout) } else { self.busy_timeout };
         let options = SqliteConnectOptions::new()
             .filename(&self.path)
             .busy_timeout(wait)
@@ -84,13 +80,9 @@ impl Connector {
 
 /// Whether SQLite here is SQLCipher. Touches no file.
 pub(crate) async fn has_cipher() -> Result<bool, sqlx::Error> {
-    let mut conn = SqliteConnectOptions::new()
-        .in_memory(true)
-        .connect()
-        .await?;
-    let version: Option<String> = sqlx::query_scalar("PRAGMA cipher_version")
-        .fetch_optional(&mut conn)
-        .await?;
+    let mut conn = SqliteConnectOptions::new().in_memory(true).connect().await?;
+    let version: Option<String> =
+        sqlx::query_scalar("PRAGMA cipher_version").fetch_optional(&mut conn).await?;
     Ok(version.is_some_and(|version| !version.is_empty()))
 }
 
@@ -102,9 +94,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(wait: Duration) -> Self {
-        Self {
-            deadline: Instant::now() + wait,
-        }
+        Self { deadline: Instant::now() + wait }
     }
 
     /// Pauses before another try, or gives the error back when there is to be none.
@@ -114,10 +104,7 @@ impl Patience {
 
     /// The same for a file that was empty a moment ago, and is perhaps being filled.
     pub(crate) async fn again_if_new(&self, error: sqlx::Error) -> Result<(), sqlx::Error> {
-        let passing = matches!(
-            code::of(&error),
-            Code::Busy | Code::NotADatabase | Code::Corrupt
-        );
+        let passing = matches!(code::of(&error), Code::Busy | Code::NotADatabase | Code::Corrupt);
         self.again_if(passing, error).await
     }
 

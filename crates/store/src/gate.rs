@@ -31,10 +31,7 @@ impl CommitGate {
     }
 
     fn decide(&self, wanted: u8) -> bool {
-        match self
-            .0
-            .compare_exchange(PENDING, wanted, Ordering::AcqRel, Ordering::Acquire)
-        {
+        match self.0.compare_exchange(PENDING, wanted, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => true,
             Err(decided) => decided == wanted,
         }

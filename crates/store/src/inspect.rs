@@ -31,10 +31,7 @@ pub(crate) enum Found {
 }
 
 /// Looks at the file with the key, and changes nothing.
-pub(crate) async fn inspect(
-    connector: &Connector,
-    known: &[Migrations],
-) -> Result<Found, OpenError> {
+pub(crate) async fn inspect(connector: &Connector, known: &[Migrations]) -> Result<Found, OpenError> {
     let Some(metadata) = metadata(&connector.path)? else {
         return Ok(Found::Nothing);
     };
@@ -67,13 +64,8 @@ pub(crate) async fn inspect(
 
 async fn look(connector: &Connector, known: &[Migrations]) -> Result<(), OpenError> {
     // With a WAL or a journal the main file alone is not the database. A reader doesn't check it in when it leaves.
-    let at_rest =
-        !has_companion(&connector.path, "-wal")? && !has_companion(&connector.path, "-journal")?;
-    let role = if at_rest {
-        Role::Inspector
-    } else {
-        Role::Reader
-    };
+    let at_rest = !has_companion(&connector.path, "-wal")? && !has_companion(&connector.path, "-journal")?;
+    let role = if at_rest { Role::Inspector } else { Role::Reader };
     let checked = match connector.connect(role).await {
         Ok(mut conn) => {
             let checked = check(&mut conn, known).await;
@@ -100,9 +92,7 @@ async fn check(conn: &mut SqliteConnection, known: &[Migrations]) -> Result<(), 
 async fn unreadable(connector: &Connector) -> Result<OpenError, OpenError> {
     // The settings alone fail unless the file can be read.
     if let Ok(mut conn) = connector.connect(Role::Keyless).await {
-        let plain = sqlx::query("PRAGMA schema_version")
-            .fetch_one(&mut conn)
-            .await;
+        let plain = sqlx::query("PRAGMA schema_version").fetch_one(&mut conn).await;
         close(conn).await;
         if plain.is_ok() {
             return Ok(OpenError::NotEncrypted);
@@ -110,9 +100,7 @@ async fn unreadable(connector: &Connector) -> Result<OpenError, OpenError> {
     }
     let length = metadata(&connector.path)?.map_or(0, |metadata| metadata.len());
     if length % PAGE != 0 {
-        return Ok(OpenError::NotADatabase(
-            "its length is not one that a database has",
-        ));
+        return Ok(OpenError::NotADatabase("its length is not one that a database has"));
     }
     Ok(OpenError::WrongKey)
 }
@@ -128,9 +116,7 @@ fn metadata(path: &Path) -> Result<Option<Metadata>, OpenError> {
     match std::fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let folder = path
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty());
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             match folder.map(std::fs::metadata).transpose() {
                 Ok(_) => Ok(None),
                 Err(error) => Err(OpenError::Io(error)),

@@ -54,13 +54,7 @@ mod tests {
         let key = DatabaseKey::from_bytes([0xab; 32]);
         assert_eq!(DatabaseKey::from_hex(&key.to_hex()), Ok(key.clone()));
         assert_eq!(format!("{key:?}"), "DatabaseKey(..)");
-        for wrong in [
-            "",
-            "ab",
-            &"ab".repeat(31),
-            &"ab".repeat(33),
-            &"zz".repeat(32),
-        ] {
+        for wrong in ["", "ab", &"ab".repeat(31), &"ab".repeat(33), &"zz".repeat(32)] {
             assert_eq!(DatabaseKey::from_hex(wrong), Err(KeyError));
         }
     }

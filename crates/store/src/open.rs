@@ -102,10 +102,7 @@ pub(crate) async fn open(
 /// A connection that writes, with the file in WAL mode.
 async fn wal_writer(connector: &Connector) -> Result<SqliteConnection, sqlx::Error> {
     let mut writer = connector.connect(Role::Writer).await?;
-    match sqlx::query("PRAGMA journal_mode = WAL")
-        .execute(&mut writer)
-        .await
-    {
+    match sqlx::query("PRAGMA journal_mode = WAL").execute(&mut writer).await {
         Ok(_) => Ok(writer),
         Err(error) => {
             inspect::close(writer).await;
@@ -120,11 +117,7 @@ async fn finish(
     known: &[Migrations],
 ) -> Result<Opened, OpenError> {
     match prepare(&mut writer, known, connector.busy_timeout).await {
-        Ok(id) => Ok(Opened {
-            connector,
-            writer,
-            id,
-        }),
+        Ok(id) => Ok(Opened { connector, writer, id }),
         Err(error) => {
             inspect::close(writer).await;
             Err(error)
@@ -138,13 +131,9 @@ async fn prepare(
     known: &[Migrations],
     wait: Duration,
 ) -> Result<DatabaseId, OpenError> {
-    let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
-        .fetch_one(&mut *conn)
-        .await?;
+    let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *conn).await?;
     if !mode.eq_ignore_ascii_case("wal") {
-        return Err(OpenError::NotADatabase(
-            "its file system has no shared memory",
-        ));
+        return Err(OpenError::NotADatabase("its file system has no shared memory"));
     }
     // Taken even when there is nothing to do: a file that can't be written says so here.
     begin_immediate(conn, wait).await?;
@@ -164,10 +153,7 @@ async fn prepare(
 }
 
 /// Takes the write lock, across all processes.
-pub(crate) async fn begin_immediate(
-    conn: &mut SqliteConnection,
-    wait: Duration,
-) -> Result<(), sqlx::Error> {
+pub(crate) async fn begin_immediate(conn: &mut SqliteConnection, wait: Duration) -> Result<(), sqlx::Error> {
     let patience = Patience::new(wait);
     loop {
         match sqlx::query("BEGIN IMMEDIATE").execute(&mut *conn).await {

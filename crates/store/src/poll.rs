@@ -23,22 +23,14 @@ pub(crate) struct Poller {
 
 impl Poller {
     pub(crate) async fn new(connector: Arc<Connector>) -> Result<Self, sqlx::Error> {
-        let mut poller = Self {
-            conn: None,
-            seen: 0,
-            connector,
-        };
+        let mut poller = Self { conn: None, seen: 0, connector };
         poller.look().await?;
         Ok(poller)
     }
 
     /// Until the token is cancelled. The next check starts at most one interval after the last one's end (STR-079).
     pub(crate) async fn run(mut self, wakes: Arc<watch::Sender<u64>>, ended: CancellationToken) {
-        while ended
-            .run_until_cancelled(tokio::time::sleep(ACTIVE_DATABASE_POLL_INTERVAL))
-            .await
-            .is_some()
-        {
+        while ended.run_until_cancelled(tokio::time::sleep(ACTIVE_DATABASE_POLL_INTERVAL)).await.is_some() {
             match self.look().await {
                 Ok(false) => {}
                 Ok(true) => wake(&wakes),
@@ -59,9 +51,7 @@ impl Poller {
             Some(conn) => conn,
             empty => empty.insert(self.connector.connect(Role::Reader).await?),
         };
-        let version = sqlx::query_scalar("PRAGMA data_version")
-            .fetch_one(conn)
-            .await?;
+        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(conn).await?;
         Ok(std::mem::replace(&mut self.seen, version) != version)
     }
 

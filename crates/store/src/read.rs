@@ -61,20 +61,10 @@ pub(crate) struct Readers {
 impl Readers {
     pub(crate) fn new(connector: Arc<Connector>, tracker: TaskTracker) -> Self {
         let turns = Semaphore::new(READERS);
-        Self {
-            connector,
-            turns,
-            idle: Mutex::default(),
-            tracker,
-        }
+        Self { connector, turns, idle: Mutex::default(), tracker }
     }
 
-    pub(crate) async fn read<T, E, F>(
-        &self,
-        name: &'static str,
-        clock: Arc<dyn Clock>,
-        f: F,
-    ) -> Result<T, E>
+    pub(crate) async fn read<T, E, F>(&self, name: &'static str, clock: Arc<dyn Clock>, f: F) -> Result<T, E>
     where
         F: for<'t> FnOnce(&'t mut ReadTx) -> BoxFuture<'t, Result<T, E>>,
         E: From<StoreError>,
@@ -83,21 +73,11 @@ impl Readers {
         let idle = self.idle().pop();
         let conn = match idle {
             Some(conn) => conn,
-            None => self
-                .connector
-                .connect(Role::Reader)
-                .await
-                .map_err(StoreError::from)?,
+            None => self.connector.connect(Role::Reader).await.map_err(StoreError::from)?,
         };
-        let mut lent = Lent {
-            tx: Some(ReadTx { conn, clock }),
-            tracker: &self.tracker,
-        };
+        let mut lent = Lent { tx: Some(ReadTx { conn, clock }), tracker: &self.tracker };
         let tx = lent.tx.as_mut().expect("a connection has just been lent");
-        sqlx::query("BEGIN DEFERRED")
-            .execute(tx.conn())
-            .await
-            .map_err(StoreError::from)?;
+        sqlx::query("BEGIN DEFERRED").execute(tx.conn()).await.map_err(StoreError::from)?;
         let outcome = AssertUnwindSafe(async { f(tx).await }).catch_unwind().await;
         // A connection that can't end its transaction is dropped with its loan.
         if sqlx::query("ROLLBACK").execute(tx.conn()).await.is_ok()

@@ -23,44 +23,33 @@ impl Migrations {
 }
 
 /// This crate's own tables.
-pub(crate) const STORE: Migrations = Migrations {
-    owner: "store",
-    steps: &[include_str!("../migrations/1.sql")],
-};
+pub(crate) const STORE: Migrations =
+    Migrations { owner: "store", steps: &[include_str!("../migrations/1.sql")] };
 
 /// The version of each owner's tables in the file. `None` for a file without any table.
 pub(crate) async fn versions(
     conn: &mut SqliteConnection,
 ) -> Result<Option<BTreeMap<String, u32>>, OpenError> {
-    let tables: Vec<String> =
-        sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table'")
-            .fetch_all(&mut *conn)
-            .await?;
+    let tables: Vec<String> = sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        .fetch_all(&mut *conn)
+        .await?;
     if tables.is_empty() {
         return Ok(None);
     }
     if !tables.iter().any(|name| name == "store_schema") {
         return Err(OpenError::NotADatabase("its tables are somebody else's"));
     }
-    let rows: Vec<(String, u32)> = sqlx::query_as("SELECT owner, version FROM store_schema")
-        .fetch_all(conn)
-        .await?;
+    let rows: Vec<(String, u32)> =
+        sqlx::query_as("SELECT owner, version FROM store_schema").fetch_all(conn).await?;
     Ok(Some(rows.into_iter().collect()))
 }
 
 /// Refuses tables that this software is too old for: a newer version, or an owner it hasn't heard of.
 pub(crate) fn check(found: &BTreeMap<String, u32>, known: &[Migrations]) -> Result<(), OpenError> {
     for (owner, &found) in found {
-        let known = known
-            .iter()
-            .find(|known| known.owner == owner)
-            .map_or(0, Migrations::version);
+        let known = known.iter().find(|known| known.owner == owner).map_or(0, Migrations::version);
         if found > known {
-            return Err(OpenError::NewerSchema {
-                owner: owner.clone(),
-                found,
-                known,
-            });
+            return Err(OpenError::NewerSchema { owner: owner.clone(), found, known });
         }
     }
     Ok(())
@@ -68,16 +57,11 @@ pub(crate) fn check(found: &BTreeMap<String, u32>, known: &[Migrations]) -> Resu
 
 /// Whether every owner's tables have their newest version.
 pub(crate) fn is_current(found: &BTreeMap<String, u32>, known: &[Migrations]) -> bool {
-    known
-        .iter()
-        .all(|known| found.get(known.owner) == Some(&known.version()))
+    known.iter().all(|known| found.get(known.owner) == Some(&known.version()))
 }
 
 /// Brings all tables to their newest version, inside the caller's write transaction.
-pub(crate) async fn migrate(
-    conn: &mut SqliteConnection,
-    known: &[Migrations],
-) -> Result<(), OpenError> {
+pub(crate) async fn migrate(conn: &mut SqliteConnection, known: &[Migrations]) -> Result<(), OpenError> {
     let found = versions(conn).await?;
     let is_new = found.is_none();
     let found = found.unwrap_or_default();
@@ -106,11 +90,7 @@ pub(crate) async fn migrate(
 }
 
 pub(crate) async fn database_id(conn: &mut SqliteConnection) -> Result<DatabaseId, OpenError> {
-    let bytes: Vec<u8> = sqlx::query_scalar("SELECT database_id FROM store_meta")
-        .fetch_one(conn)
-        .await?;
-    let bytes = bytes
-        .try_into()
-        .map_err(|_| OpenError::NotADatabase("its identity is damaged"))?;
+    let bytes: Vec<u8> = sqlx::query_scalar("SELECT database_id FROM store_meta").fetch_one(conn).await?;
+    let bytes = bytes.try_into().map_err(|_| OpenError::NotADatabase("its identity is damaged"))?;
     Ok(DatabaseId::from_bytes(bytes))
 }

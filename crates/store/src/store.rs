@@ -42,10 +42,7 @@ struct Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store")
-            .field("id", &self.id)
-            .field("closed", &self.closed)
-            .finish_non_exhaustive()
+        f.debug_struct("Store").field("id", &self.id).field("closed", &self.closed).finish_non_exhaustive()
     }
 }
 
@@ -59,24 +56,9 @@ impl Store {
     /// # Cancellation
     /// Dropping the future leaves a database that opens, or none.
     pub async fn open(options: OpenOptions) -> Result<Self, OpenError> {
-        let OpenOptions {
-            path,
-            key,
-            migrations,
-            clock,
-            create,
-            busy_timeout,
-        } = options;
-        let connector = Connector {
-            path,
-            key,
-            busy_timeout,
-        };
-        let Opened {
-            connector,
-            writer,
-            id,
-        } = open::open(connector, migrations, create).await?;
+        let OpenOptions { path, key, migrations, clock, create, busy_timeout } = options;
+        let connector = Connector { path, key, busy_timeout };
+        let Opened { connector, writer, id } = open::open(connector, migrations, create).await?;
         let connector = Arc::new(connector);
         let poller = Poller::new(Arc::clone(&connector)).await?;
         let wakes = Arc::new(watch::Sender::new(0));
@@ -96,9 +78,7 @@ impl Store {
             _ends_poller: poller_end.clone().drop_guard(),
             poller_end,
         };
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Which database this is. Never changes.
@@ -174,17 +154,13 @@ impl Store {
     {
         let inner = Arc::clone(&self.inner);
         let task = self.track(name, async move {
-            let outcome = inner
-                .writer
-                .write(name, Arc::clone(&inner.clock), gate, f)
-                .await;
+            let outcome = inner.writer.write(name, Arc::clone(&inner.clock), gate, f).await;
             if matches!(outcome, Ok(GateOutcome::Committed(_))) {
                 inner.wake();
             }
             outcome
         })?;
-        task.await
-            .unwrap_or_else(|error| Err(ended(name, error).into()))
+        task.await.unwrap_or_else(|error| Err(ended(name, error).into()))
     }
 
     /// Runs `f` on one snapshot of the database, beside any writer. It can't write. `name` is for logs.
@@ -202,12 +178,10 @@ impl Store {
     {
         let inner = Arc::clone(&self.inner);
         // In a task of its own, so that `close` never waits for a future that nobody polls.
-        let task = self.track(name, async move {
-            inner.readers.read(name, Arc::clone(&inner.clock), f).await
-        })?;
+        let task =
+            self.track(name, async move { inner.readers.read(name, Arc::clone(&inner.clock), f).await })?;
         let _abort = AbortOnDrop(task.abort_handle());
-        task.await
-            .unwrap_or_else(|error| Err(ended(name, error).into()))
+        task.await.unwrap_or_else(|error| Err(ended(name, error).into()))
     }
 
     /// Starts a task that [`Self::close`] waits for.

@@ -36,9 +36,7 @@ impl WriteTx {
     /// # Errors
     /// When the database fails; the whole transaction should then be given up.
     pub async fn savepoint(&mut self) -> Result<(), StoreError> {
-        sqlx::query("SAVEPOINT store_step")
-            .execute(&mut self.conn)
-            .await?;
+        sqlx::query("SAVEPOINT store_step").execute(&mut self.conn).await?;
         self.savepoints += 1;
         Ok(())
     }
@@ -49,9 +47,7 @@ impl WriteTx {
     /// [`StoreError::NoSavepoint`], or when the database fails.
     pub async fn release(&mut self) -> Result<(), StoreError> {
         self.end_savepoint()?;
-        sqlx::query("RELEASE store_step")
-            .execute(&mut self.conn)
-            .await?;
+        sqlx::query("RELEASE store_step").execute(&mut self.conn).await?;
         Ok(())
     }
 
@@ -61,20 +57,13 @@ impl WriteTx {
     /// [`StoreError::NoSavepoint`], or when the database fails.
     pub async fn rollback_to(&mut self) -> Result<(), StoreError> {
         self.end_savepoint()?;
-        sqlx::query("ROLLBACK TO store_step")
-            .execute(&mut self.conn)
-            .await?;
-        sqlx::query("RELEASE store_step")
-            .execute(&mut self.conn)
-            .await?;
+        sqlx::query("ROLLBACK TO store_step").execute(&mut self.conn).await?;
+        sqlx::query("RELEASE store_step").execute(&mut self.conn).await?;
         Ok(())
     }
 
     fn end_savepoint(&mut self) -> Result<(), StoreError> {
-        self.savepoints = self
-            .savepoints
-            .checked_sub(1)
-            .ok_or(StoreError::NoSavepoint)?;
+        self.savepoints = self.savepoints.checked_sub(1).ok_or(StoreError::NoSavepoint)?;
         Ok(())
     }
 }
@@ -91,9 +80,7 @@ impl Reads for WriteTx {
 
 impl std::fmt::Debug for WriteTx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WriteTx")
-            .field("savepoints", &self.savepoints)
-            .finish_non_exhaustive()
+        f.debug_struct("WriteTx").field("savepoints", &self.savepoints).finish_non_exhaustive()
     }
 }
 
@@ -106,10 +93,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(connector: Arc<Connector>, conn: SqliteConnection) -> Self {
-        Self {
-            connector,
-            idle: Mutex::new(Some(conn)),
-        }
+        Self { connector, idle: Mutex::new(Some(conn)) }
     }
 
     /// One transaction. Must run to its end: the caller sees to that.
@@ -128,11 +112,7 @@ impl Writer {
         // Out of its place while its state is open, so that nothing but a known end puts it back.
         let mut conn = match idle.take() {
             Some(conn) => conn,
-            None => self
-                .connector
-                .connect(Role::Writer)
-                .await
-                .map_err(StoreError::from)?,
+            None => self.connector.connect(Role::Writer).await.map_err(StoreError::from)?,
         };
         if gate.as_ref().is_some_and(CommitGate::is_cancelled) {
             *idle = Some(conn);
@@ -146,14 +126,8 @@ impl Writer {
             }
             return Err(StoreError::from(error).into());
         }
-        let mut tx = WriteTx {
-            conn,
-            clock,
-            savepoints: 0,
-        };
-        let outcome = AssertUnwindSafe(async { f(&mut tx).await })
-            .catch_unwind()
-            .await;
+        let mut tx = WriteTx { conn, clock, savepoints: 0 };
+        let outcome = AssertUnwindSafe(async { f(&mut tx).await }).catch_unwind().await;
         let outcome = outcome.unwrap_or_else(|panic| Err(panicked(name, &*panic).into()));
         let (outcome, conn) = end(name, gate, outcome, tx.conn).await;
         *idle = conn;
@@ -166,10 +140,7 @@ impl Writer {
             return;
         };
         // Another process that reads can prevent it; its own close does the work then.
-        if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
-            .execute(&mut conn)
-            .await
-        {
+        if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut conn).await {
             let error = StoreError::from(error);
             tracing::warn!(%error, "the WAL could not be checked in");
         }
@@ -196,21 +167,13 @@ async fn end<T, E: From<StoreError>>(
     };
     match code::of(&error) {
         // Nothing was committed: no lock, or no space for it.
-        Code::Busy | Code::Full | Code::ReadOnly => (
-            Err(StoreError::from(error).into()),
-            roll_back(name, conn).await,
-        ),
+        Code::Busy | Code::Full | Code::ReadOnly => {
+            (Err(StoreError::from(error).into()), roll_back(name, conn).await)
+        }
         _ => {
             tracing::error!(name, %error, "a commit ended without an answer");
             inspect::close(conn).await;
-            (
-                Err(StoreError::CommitUnknown {
-                    name,
-                    source: error,
-                }
-                .into()),
-                None,
-            )
+            (Err(StoreError::CommitUnknown { name, source: error }.into()), None)
         }
     }
 }

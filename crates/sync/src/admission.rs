@@ -26,9 +26,7 @@ pub(crate) async fn admit(store: &Store, prefix: OrderedPrefix) -> Result<Admitt
     loop {
         let batch = Arc::clone(&prefix);
         let admission = store
-            .write("admit", move |tx| {
-                Box::pin(async move { highwater_receipt::admit(tx, &batch).await })
-            })
+            .write("admit", move |tx| Box::pin(async move { highwater_receipt::admit(tx, &batch).await }))
             .await;
         match admission {
             Ok(Admission::Admitted { received, .. }) if received.cursor() < end => {}

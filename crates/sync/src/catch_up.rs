@@ -85,8 +85,7 @@ impl CatchUp {
     /// Whether everything selected is registered and processed through its target.
     pub fn is_caught_up(&self) -> bool {
         self.topics.iter().all(|topic| {
-            topic.registration == RegistrationState::Active
-                && topic.processing == ProcessingState::Complete
+            topic.registration == RegistrationState::Active && topic.processing == ProcessingState::Complete
         })
     }
 }
@@ -117,18 +116,13 @@ pub(crate) async fn catch_up(shared: &Shared, scope: &Scope) -> Result<CatchUp, 
                     .filter(|found| found.state == ConversationState::Active)
                     .map(|found| found.group)
                     .collect();
-                let welcome = highwater_mls::installation(tx)
-                    .await?
-                    .map(|found| Topic::welcome(found.key));
+                let welcome = highwater_mls::installation(tx).await?.map(|found| Topic::welcome(found.key));
                 let mut topics = BTreeMap::new();
                 for topic in desired(&scopes, &active, welcome) {
                     topics.insert(topic, progress(tx, topic, Cursor::MAX).await?);
                 }
-                let held: Vec<_> = highwater_processing::held(tx)
-                    .await?
-                    .into_iter()
-                    .map(|head| head.topic)
-                    .collect();
+                let held: Vec<_> =
+                    highwater_processing::held(tx).await?.into_iter().map(|head| head.topic).collect();
                 Ok::<_, SyncError>((topics, held))
             })
         })
@@ -136,27 +130,13 @@ pub(crate) async fn catch_up(shared: &Shared, scope: &Scope) -> Result<CatchUp, 
     let topics = topics
         .into_iter()
         .map(|(topic, progress)| {
-            status(
-                topic,
-                registrations.get(&topic).copied(),
-                &progress,
-                held.contains(&topic),
-            )
+            status(topic, registrations.get(&topic).copied(), &progress, held.contains(&topic))
         })
         .collect();
-    Ok(CatchUp {
-        generation,
-        connection: *shared.connection_state.borrow(),
-        topics,
-    })
+    Ok(CatchUp { generation, connection: *shared.connection_state.borrow(), topics })
 }
 
-fn status(
-    topic: Topic,
-    registration: Option<Registration>,
-    progress: &Progress,
-    held: bool,
-) -> TopicStatus {
+fn status(topic: Topic, registration: Option<Registration>, progress: &Progress, held: bool) -> TopicStatus {
     let target = match registration {
         Some(Registration::Active(target)) => Some(target),
         _ => None,

@@ -22,10 +22,7 @@ pub(crate) async fn deliver(
     let mut wakes = shared.store.wakes();
     let mut publishing = shared.publishing.subscribe();
     let asked = publishing.borrow().started + 1;
-    let mut fallback = Fallback {
-        waiting_since: None,
-        fetched: false,
-    };
+    let mut fallback = Fallback { waiting_since: None, fetched: false };
     shared.kick.notify_one();
     loop {
         wakes.mark_unchanged();
@@ -40,13 +37,8 @@ pub(crate) async fn deliver(
             return Ok(outcome);
         }
         let mut next_look = deadline;
-        if let Outcome::PublishedUnconfirmed {
-            sequence_id: Some(sequence_id),
-        } = outcome
-        {
-            let due = fallback
-                .query_at(shared, group, sequence_id, deadline)
-                .await?;
+        if let Outcome::PublishedUnconfirmed { sequence_id: Some(sequence_id) } = outcome {
+            let due = fallback.query_at(shared, group, sequence_id, deadline).await?;
             next_look = next_look.min(due.unwrap_or(deadline));
         }
         tokio::select! {
@@ -61,9 +53,7 @@ pub(crate) async fn deliver(
 async fn outcome(shared: &Shared, intent: IntentId) -> Result<Outcome, SyncError> {
     shared
         .store
-        .read("outcome", move |tx| {
-            Box::pin(async move { Ok(highwater_outbox::outcome(tx, intent).await?) })
-        })
+        .read("outcome", move |tx| Box::pin(async move { Ok(highwater_outbox::outcome(tx, intent).await?) }))
         .await
 }
 

@@ -18,8 +18,8 @@ use crate::operation::{SyncRequest, Synced};
 use crate::publisher::Publishing;
 use crate::resolver::{self, ReferenceWaits};
 use crate::{
-    CatchUp, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, Scope, SyncError, catch_up,
-    deliver, operation, processor, publisher, receiver,
+    CatchUp, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, Scope, SyncError, catch_up, deliver,
+    operation, processor, publisher, receiver,
 };
 
 /// What the drivers and operations of one engine share. Cheap to clone.
@@ -54,25 +54,16 @@ impl SharedState {
     }
 
     pub(crate) fn set_registrations(&self, registrations: &Registrations) {
-        *self
-            .registrations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = registrations.topics().clone();
+        *self.registrations.lock().unwrap_or_else(PoisonError::into_inner) = registrations.topics().clone();
     }
 
     pub(crate) fn registrations(&self) -> BTreeMap<Topic, Registration> {
-        self.registrations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether a healthy receiver brings a topic's envelopes.
     pub(crate) fn covers(&self, topic: Topic) -> bool {
-        let registrations = self
-            .registrations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let registrations = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(registrations.get(&topic), Some(Registration::Active(_)))
     }
 }
@@ -123,11 +114,7 @@ impl Engine {
         tasks.spawn(processor::run(Arc::clone(&shared)));
         tasks.spawn(publisher::run(Arc::clone(&shared)));
         tasks.close();
-        Self {
-            shared,
-            tasks,
-            _ended: Arc::new(EndOnDrop(cancel)),
-        }
+        Self { shared, tasks, _ended: Arc::new(EndOnDrop(cancel)) }
     }
 
     /// Ends every driver and waits for it. Operations under way return [`SyncError::Closed`]. Calling it again is fine.

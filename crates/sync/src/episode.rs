@@ -23,11 +23,7 @@ pub struct Episode {
 impl Episode {
     /// The episode of a stream's first connection.
     pub fn first(now: Duration) -> Self {
-        Self {
-            started: Some(now),
-            cycles: 0,
-            active_since: None,
-        }
+        Self { started: Some(now), cycles: 0, active_since: None }
     }
 
     /// A cycle of recovery failed, or a healthy connection did.
@@ -57,8 +53,7 @@ impl Episode {
     pub fn is_exhausted(&mut self, now: Duration) -> bool {
         self.settle(now);
         self.started.is_some_and(|started| {
-            self.cycles >= RECOVERY_BUDGET_CYCLES
-                || now.saturating_sub(started) >= RECOVERY_BUDGET_TIME
+            self.cycles >= RECOVERY_BUDGET_CYCLES || now.saturating_sub(started) >= RECOVERY_BUDGET_TIME
         })
     }
 

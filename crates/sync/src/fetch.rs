@@ -28,11 +28,7 @@ pub(crate) async fn fetch(
 ) -> Result<BTreeMap<Topic, Fetched>, SyncError> {
     let mut done = BTreeMap::new();
     loop {
-        let topics: Vec<_> = targets
-            .keys()
-            .copied()
-            .filter(|topic| !done.contains_key(topic))
-            .collect();
+        let topics: Vec<_> = targets.keys().copied().filter(|topic| !done.contains_key(topic)).collect();
         let wanted = unfinished(store, &topics, targets).await?;
         for topic in topics {
             if !wanted.iter().any(|(of, _)| *of == topic) {
@@ -61,12 +57,7 @@ async fn unfinished(
         .await?;
     Ok(topics
         .iter()
-        .map(|topic| {
-            (
-                *topic,
-                received.get(topic).copied().unwrap_or_default().cursor(),
-            )
-        })
+        .map(|topic| (*topic, received.get(topic).copied().unwrap_or_default().cursor()))
         .filter(|(topic, received)| targets.get(topic).is_some_and(|target| received < target))
         .collect())
 }
@@ -96,11 +87,9 @@ async fn page(
         }
     } else if supplied.is_empty() {
         // `has_more` without a single envelope would make this loop spin.
-        return Err(SyncError::Transport(
-            highwater_transport::TransportError::Protocol(
-                "the backend said there is more, and sent nothing".into(),
-            ),
-        ));
+        return Err(SyncError::Transport(highwater_transport::TransportError::Protocol(
+            "the backend said there is more, and sent nothing".into(),
+        )));
     }
     Ok(())
 }

@@ -29,12 +29,7 @@ pub struct Interest {
 impl Interest {
     /// Resolves when this interest's recovery budget is spent (PROC-038). Cancel-safe; pending for ever otherwise.
     pub async fn exhausted(&mut self) {
-        if self
-            .exhausted
-            .wait_for(|exhausted| *exhausted)
-            .await
-            .is_err()
-        {
+        if self.exhausted.wait_for(|exhausted| *exhausted).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -65,10 +60,7 @@ pub(crate) struct Interests {
 
 impl Interests {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            entries: Mutex::default(),
-            version: watch::Sender::new(0),
-        })
+        Arc::new(Self { entries: Mutex::default(), version: watch::Sender::new(0) })
     }
 
     pub(crate) fn add(self: &Arc<Self>, scope: Scope, now: Duration) -> Interest {
@@ -79,20 +71,9 @@ impl Interests {
             id = *version;
         });
         self.change(|entries| {
-            entries.insert(
-                id,
-                Entry {
-                    scope,
-                    episode: Episode::first(now),
-                    exhausted,
-                },
-            );
+            entries.insert(id, Entry { scope, episode: Episode::first(now), exhausted });
         });
-        Interest {
-            id,
-            interests: Arc::clone(self),
-            exhausted: receiver,
-        }
+        Interest { id, interests: Arc::clone(self), exhausted: receiver }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Entry>) -> T) -> T {
@@ -116,11 +97,7 @@ impl Interests {
 
     /// A recovery cycle failed for everybody whose topics the receiver carries.
     pub(crate) fn failed(&self, now: Duration) {
-        self.quietly(|entries| {
-            entries
-                .values_mut()
-                .for_each(|entry| entry.episode.failed(now))
-        });
+        self.quietly(|entries| entries.values_mut().for_each(|entry| entry.episode.failed(now)));
     }
 
     /// Tells each stream whether all its registrations are active, and ends those whose budget is spent.
@@ -190,12 +167,7 @@ impl Registrations {
     /// Compares with what is desired and assumes that the changes are asked for.
     pub(crate) fn reconcile(&mut self, desired: &BTreeSet<Topic>) -> Changes {
         self.paused.retain(|topic| desired.contains(topic));
-        let removes: Vec<_> = self
-            .topics
-            .keys()
-            .copied()
-            .filter(|topic| !desired.contains(topic))
-            .collect();
+        let removes: Vec<_> = self.topics.keys().copied().filter(|topic| !desired.contains(topic)).collect();
         let adds: Vec<_> = desired
             .iter()
             .copied()
@@ -241,11 +213,7 @@ impl Registrations {
 
     /// Whether every desired topic is acknowledged and none is paused.
     pub(crate) fn all_active(&self) -> bool {
-        self.paused.is_empty()
-            && self
-                .topics
-                .values()
-                .all(|state| matches!(state, Registration::Active(_)))
+        self.paused.is_empty() && self.topics.values().all(|state| matches!(state, Registration::Active(_)))
     }
 
     pub(crate) fn topics(&self) -> &BTreeMap<Topic, Registration> {
@@ -283,10 +251,7 @@ mod tests {
     #[test]
     fn an_inactive_group_has_no_network_interest_even_when_selected() {
         let scopes = [Scope::Groups(BTreeSet::from([group(1), group(9)]))];
-        assert_eq!(
-            desired(&scopes, &BTreeSet::from([group(1)]), None),
-            topics(&[1])
-        );
+        assert_eq!(desired(&scopes, &BTreeSet::from([group(1)]), None), topics(&[1]));
     }
 
     #[test]

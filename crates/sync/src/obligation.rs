@@ -61,15 +61,11 @@ pub(crate) struct Progress {
 /// Whether a topic's target is reached.
 pub(crate) fn is_complete(topic: Topic, target: Cursor, progress: &Progress) -> bool {
     match topic.kind() {
-        TopicKind::Welcome => {
-            progress.received.cursor() >= target && progress.unresolved.is_empty()
-        }
+        TopicKind::Welcome => progress.received.cursor() >= target && progress.unresolved.is_empty(),
         _ => {
             progress.inactive
                 || target == Cursor::ZERO
-                || progress
-                    .processed
-                    .is_some_and(|processed| processed.cursor() >= target)
+                || progress.processed.is_some_and(|processed| processed.cursor() >= target)
         }
     }
 }

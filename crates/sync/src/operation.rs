@@ -25,9 +25,7 @@ pub struct SyncRequest {
 
 impl Default for SyncRequest {
     fn default() -> Self {
-        Self {
-            within: BARRIER_TIMEOUT,
-        }
+        Self { within: BARRIER_TIMEOUT }
     }
 }
 
@@ -109,11 +107,7 @@ impl Run<'_> {
 
     /// Fixes each topic's target from the serving backend's heads (STR-040). A topic without an envelope has target
     /// zero; one whose capture failed has none.
-    async fn capture(
-        &mut self,
-        topics: BTreeSet<Topic>,
-        patience: Duration,
-    ) -> Result<(), SyncError> {
+    async fn capture(&mut self, topics: BTreeSet<Topic>, patience: Duration) -> Result<(), SyncError> {
         if topics.is_empty() {
             return Ok(());
         }
@@ -129,9 +123,7 @@ impl Run<'_> {
                 Ok(newest) => {
                     self.connection = None;
                     for topic in topics {
-                        let head = newest
-                            .get(&topic)
-                            .map_or(Cursor::ZERO, |id| Cursor::from(*id));
+                        let head = newest.get(&topic).map_or(Cursor::ZERO, |id| Cursor::from(*id));
                         self.targets.insert(topic, head);
                     }
                     return Ok(());
@@ -141,8 +133,7 @@ impl Run<'_> {
             let wait = backoff.failed(error.retry_after(), rand::random());
             if !error.is_retryable() || Instant::now() + wait >= until {
                 self.connection = Some(error.to_string());
-                self.uncaptured
-                    .extend(topics.into_iter().map(|topic| (topic, error.to_string())));
+                self.uncaptured.extend(topics.into_iter().map(|topic| (topic, error.to_string())));
                 return Ok(());
             }
             tokio::time::sleep(wait).await;
@@ -166,10 +157,7 @@ impl Run<'_> {
                 continue;
             }
             if unfinished.is_empty() {
-                return Ok(Synced {
-                    topics: self.targets.len(),
-                    discovered: self.discovered,
-                });
+                return Ok(Synced { topics: self.targets.len(), discovered: self.discovered });
             }
             if let Some(ended) = self.ended(unfinished) {
                 return Err(ended);
@@ -235,9 +223,7 @@ impl Run<'_> {
         let new: BTreeSet<_> = found
             .into_iter()
             .map(|(group, _)| Topic::group(group))
-            .filter(|topic| {
-                !self.targets.contains_key(topic) && !self.uncaptured.contains_key(topic)
-            })
+            .filter(|topic| !self.targets.contains_key(topic) && !self.uncaptured.contains_key(topic))
             .collect();
         if new.is_empty() {
             return Ok(false);
@@ -287,13 +273,7 @@ impl Run<'_> {
             .collect())
     }
 
-    fn cause(
-        &self,
-        topic: Topic,
-        target: Option<Cursor>,
-        progress: &Progress,
-        held: &Held,
-    ) -> Cause {
+    fn cause(&self, topic: Topic, target: Option<Cursor>, progress: &Progress, held: &Held) -> Cause {
         let Some(target) = target else {
             let reason = self.uncaptured.get(&topic).cloned().unwrap_or_default();
             return Cause::TargetMissing(reason);
@@ -307,22 +287,13 @@ impl Run<'_> {
         if self.paused.contains(&topic) {
             return Cause::Capacity;
         }
-        self.connection
-            .clone()
-            .map_or(Cause::NotReceived, Cause::Connection)
+        self.connection.clone().map_or(Cause::NotReceived, Cause::Connection)
     }
 
     /// Whether the run ends with what is left: nothing but blocked work, no way to the backend's heads, or the deadline.
     fn ended(&self, unfinished: Vec<Obligation>) -> Option<SyncError> {
-        let blocked = |obligation: &Obligation| {
-            matches!(
-                obligation.cause,
-                Cause::Held {
-                    transient: false,
-                    ..
-                }
-            )
-        };
+        let blocked =
+            |obligation: &Obligation| matches!(obligation.cause, Cause::Held { transient: false, .. });
         let hopeless = |obligation: &Obligation| {
             blocked(obligation) || matches!(obligation.cause, Cause::TargetMissing(_))
         };
@@ -380,15 +351,12 @@ pub(crate) async fn progress(
     topic: Topic,
     target: Cursor,
 ) -> Result<Progress, SyncError> {
-    let mut progress = Progress {
-        received: highwater_receipt::received(tx, topic).await?,
-        ..Progress::default()
-    };
+    let mut progress =
+        Progress { received: highwater_receipt::received(tx, topic).await?, ..Progress::default() };
     match topic.group_id() {
         Some(group) => {
             let conversation = highwater_delivery::conversation(tx, group).await?;
-            progress.inactive =
-                conversation.is_some_and(|found| found.state != ConversationState::Active);
+            progress.inactive = conversation.is_some_and(|found| found.state != ConversationState::Active);
             progress.processed = highwater_processing::processed(tx, topic).await?;
         }
         None if topic.kind() == TopicKind::Welcome => {

@@ -136,12 +136,7 @@ impl Processor {
                         None => Vec::new(),
                     };
                     let next_welcome_ns = highwater_join::next_retry(tx).await?;
-                    Ok::<_, SyncError>(Work {
-                        topics,
-                        welcome_topic,
-                        welcomes,
-                        next_welcome_ns,
-                    })
+                    Ok::<_, SyncError>(Work { topics, welcome_topic, welcomes, next_welcome_ns })
                 })
             })
             .await
@@ -154,11 +149,8 @@ impl Processor {
             match action {
                 Action::Resolve(topic, needs) => self.resolve(Parent::Topic(topic), needs),
                 Action::Attempt(topic) => {
-                    let attempt = highwater_processing::attempt(
-                        &self.shared.store,
-                        topic,
-                        self.resolutions.clone(),
-                    );
+                    let attempt =
+                        highwater_processing::attempt(&self.shared.store, topic, self.resolutions.clone());
                     ended = Some(match attempt.await {
                         Ok(report) => Event::Attempted(topic, report.stop),
                         Err(error) => {
@@ -174,13 +166,8 @@ impl Processor {
 
     /// Attempts one Welcome. Says whether it was settled.
     async fn join(&mut self, topic: Topic, sequence_id: SequenceId) -> Result<bool, SyncError> {
-        let report = highwater_join::attempt(
-            &self.shared.store,
-            topic,
-            sequence_id,
-            self.resolutions.clone(),
-        )
-        .await?;
+        let report =
+            highwater_join::attempt(&self.shared.store, topic, sequence_id, self.resolutions.clone()).await?;
         if let JoinReport::Held { needs, .. } = report {
             self.resolve(Parent::Welcome(sequence_id), needs);
             return Ok(false);
@@ -193,16 +180,12 @@ impl Processor {
             return;
         }
         let shared = self.shared.clone();
-        self.resolving
-            .spawn(async move { (parent, resolve(&shared, needs).await) });
+        self.resolving.spawn(async move { (parent, resolve(&shared, needs).await) });
     }
 
     /// Waits for anything that makes another look worthwhile. `None` when the engine ends.
     async fn wait(&mut self, wakes: &mut tokio::sync::watch::Receiver<u64>) -> Option<()> {
-        let until = self
-            .scheduler
-            .next_retry()
-            .map(|at| at.saturating_sub(self.shared.now()));
+        let until = self.scheduler.next_retry().map(|at| at.saturating_sub(self.shared.now()));
         let until = [until, self.next_welcome].into_iter().flatten().min();
         tokio::select! {
             _ = self.shared.cancel.cancelled() => return None,
@@ -229,8 +212,7 @@ impl Processor {
         }
         match parent {
             Parent::Topic(topic) => {
-                self.waiting
-                    .extend(self.scheduler.on(self.shared.now(), Event::Resolved(topic)));
+                self.waiting.extend(self.scheduler.on(self.shared.now(), Event::Resolved(topic)));
             }
             Parent::Welcome(sequence_id) => {
                 self.due_welcomes.insert(sequence_id);

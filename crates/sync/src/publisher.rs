@@ -44,17 +44,13 @@ pub(crate) async fn run(shared: Shared) {
         wakes.mark_unchanged();
         connection.mark_unchanged();
         rounds += 1;
-        shared
-            .publishing
-            .send_modify(|publishing| publishing.started = rounds);
+        shared.publishing.send_modify(|publishing| publishing.started = rounds);
         let result = tokio::select! {
             _ = shared.cancel.cancelled() => break,
             result = round(&shared) => result,
         };
         let failure = result.as_ref().err().map(ToString::to_string);
-        shared
-            .publishing
-            .send_modify(|publishing| publishing.ended = Some((rounds, failure)));
+        shared.publishing.send_modify(|publishing| publishing.ended = Some((rounds, failure)));
         match result {
             Ok(()) => {
                 backoff.sustained();
@@ -98,9 +94,7 @@ async fn round(shared: &Shared) -> Result<(), SyncError> {
     key_package(shared).await?;
     let groups = shared
         .store
-        .read("groups with work", |tx| {
-            Box::pin(async move { highwater_outbox::groups_with_work(tx).await })
-        })
+        .read("groups with work", |tx| Box::pin(async move { highwater_outbox::groups_with_work(tx).await }))
         .await?;
     let mut failed = None;
     for group in groups {
@@ -121,9 +115,7 @@ async fn round(shared: &Shared) -> Result<(), SyncError> {
 async fn registration(shared: &Shared) -> Result<(), SyncError> {
     let installation = shared
         .store
-        .read("installation", |tx| {
-            Box::pin(async move { highwater_mls::installation(tx).await })
-        })
+        .read("installation", |tx| Box::pin(async move { highwater_mls::installation(tx).await }))
         .await?;
     let Some(installation) = installation.filter(|found| !found.registered) else {
         return Ok(());
@@ -134,9 +126,7 @@ async fn registration(shared: &Shared) -> Result<(), SyncError> {
     shared.connection.publish(vec![bytes]).await?;
     shared
         .store
-        .write("registered", |tx| {
-            Box::pin(async move { highwater_mls::registered(tx).await })
-        })
+        .write("registered", |tx| Box::pin(async move { highwater_mls::registered(tx).await }))
         .await?;
     Ok(())
 }
@@ -146,9 +136,7 @@ async fn key_package(shared: &Shared) -> Result<(), SyncError> {
         .store
         .read("key package owed", |tx| {
             Box::pin(async move {
-                let registered = highwater_mls::installation(tx)
-                    .await?
-                    .is_some_and(|found| found.registered);
+                let registered = highwater_mls::installation(tx).await?.is_some_and(|found| found.registered);
                 Ok::<_, SyncError>(registered && highwater_mls::key_package_owed(tx).await?)
             })
         })
@@ -169,8 +157,7 @@ async fn key_package(shared: &Shared) -> Result<(), SyncError> {
             Box::pin(async move {
                 highwater_mls::key_package_published(tx, prepared.id).await?;
                 let waiting =
-                    highwater_receipt::pending_topics(tx, Some(highwater_wire::TopicKind::Welcome))
-                        .await?;
+                    highwater_receipt::pending_topics(tx, Some(highwater_wire::TopicKind::Welcome)).await?;
                 highwater_mls::retire_key_packages(tx, !waiting.is_empty()).await?;
                 Ok::<_, SyncError>(())
             })
@@ -184,9 +171,7 @@ async fn drain(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
     loop {
         let next = shared
             .store
-            .read("next intent", move |tx| {
-                Box::pin(async move { highwater_outbox::next(tx, group).await })
-            })
+            .read("next intent", move |tx| Box::pin(async move { highwater_outbox::next(tx, group).await }))
             .await?;
         match next {
             Next::Nothing => return await_echo(shared, group).await,
@@ -217,9 +202,7 @@ async fn prepare(shared: &Shared, group: GroupId, inputs: &mut Inputs) -> Result
     for need in needs {
         match &need {
             Need::InboxHead { inbox } => {
-                inputs
-                    .identity
-                    .insert(*inbox, inbox_head(shared, *inbox).await?);
+                inputs.identity.insert(*inbox, inbox_head(shared, *inbox).await?);
             }
             Need::KeyPackages { .. } => {
                 let resolutions = resolve(shared, vec![need.clone()]).await;
@@ -246,33 +229,16 @@ async fn publish(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
     let attempts = shared
         .store
         .read("publishable", move |tx| {
-            Box::pin(
-                async move { highwater_outbox::publishable(tx, group, MAX_REQUEST_BYTES).await },
-            )
+            Box::pin(async move { highwater_outbox::publishable(tx, group, MAX_REQUEST_BYTES).await })
         })
         .await?;
-    if let Some(oversized) = attempts
-        .iter()
-        .find(|attempt| attempt.envelope.len() > MAX_ENVELOPE_BYTES)
-    {
-        return refuse(
-            shared,
-            oversized,
-            "too_large",
-            "the envelope exceeds the backend's limit",
-        )
-        .await;
+    if let Some(oversized) = attempts.iter().find(|attempt| attempt.envelope.len() > MAX_ENVELOPE_BYTES) {
+        return refuse(shared, oversized, "too_large", "the envelope exceeds the backend's limit").await;
     }
-    let envelopes = attempts
-        .iter()
-        .map(|attempt| attempt.envelope.clone().into())
-        .collect();
+    let envelopes = attempts.iter().map(|attempt| attempt.envelope.clone().into()).collect();
     match shared.connection.publish(envelopes).await {
         Ok(receipts) => replied(shared, attempts, receipts).await,
-        Err(TransportError::InvalidArgument {
-            message,
-            publish: Some(refusal),
-        }) => {
+        Err(TransportError::InvalidArgument { message, publish: Some(refusal) }) => {
             let index = refusal.index.unwrap_or(0) as usize;
             let refused = attempts.get(index).or(attempts.first());
             match refused {
@@ -280,10 +246,7 @@ async fn publish(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
                 None => Ok(()),
             }
         }
-        Err(TransportError::InvalidArgument {
-            message,
-            publish: None,
-        }) => match attempts.first() {
+        Err(TransportError::InvalidArgument { message, publish: None }) => match attempts.first() {
             Some(attempt) => refuse(shared, attempt, "invalid_argument", &message).await,
             None => Ok(()),
         },
@@ -359,19 +322,14 @@ async fn welcomes(shared: &Shared) -> Result<(), SyncError> {
         let owed = shared
             .store
             .read("owed Welcomes", |tx| {
-                Box::pin(async move {
-                    highwater_outbox::owed_welcomes(tx, MAX_PUBLISH_TOPICS as u32).await
-                })
+                Box::pin(async move { highwater_outbox::owed_welcomes(tx, MAX_PUBLISH_TOPICS as u32).await })
             })
             .await?;
         let batch = within(owed, MAX_REQUEST_BYTES);
         if batch.is_empty() {
             return Ok(());
         }
-        let envelopes = batch
-            .iter()
-            .map(|welcome| welcome.envelope.clone().into())
-            .collect();
+        let envelopes = batch.iter().map(|welcome| welcome.envelope.clone().into()).collect();
         let settled = match shared.connection.publish(envelopes).await {
             Ok(_) => Settled::Accepted(batch.into_iter().map(|welcome| welcome.id).collect()),
             Err(TransportError::InvalidArgument { message, publish }) => {

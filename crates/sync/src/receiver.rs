@@ -43,10 +43,7 @@ pub(crate) async fn run(shared: Shared) {
                 let now = shared.now();
                 shared.interests.failed(now);
                 shared.interests.observe(now, false);
-                let wait = backoff.failed(
-                    error.as_ref().and_then(SyncError::retry_after),
-                    rand::random(),
-                );
+                let wait = backoff.failed(error.as_ref().and_then(SyncError::retry_after), rand::random());
                 tracing::info!(
                     wait_ms = wait.as_millis() as u64,
                     error = error.as_ref().map(tracing::field::display),
@@ -88,9 +85,7 @@ enum Ended {
 
 impl<E: Into<SyncError>> From<E> for Ended {
     fn from(error: E) -> Self {
-        Self::Failed {
-            error: Some(error.into()),
-        }
+        Self::Failed { error: Some(error.into()) }
     }
 }
 
@@ -201,12 +196,8 @@ impl Session<'_> {
             .read("received", move |tx| {
                 Box::pin(async move {
                     let received = highwater_receipt::received_many(tx, &topics).await?;
-                    let from = |topic: Topic| {
-                        (
-                            topic,
-                            received.get(&topic).map_or(Cursor::ZERO, |f| f.cursor()),
-                        )
-                    };
+                    let from =
+                        |topic: Topic| (topic, received.get(&topic).map_or(Cursor::ZERO, |f| f.cursor()));
                     Ok::<_, SyncError>(topics.into_iter().map(from).collect())
                 })
             })
@@ -259,15 +250,8 @@ impl Session<'_> {
         let now = self.shared.now();
         let all_active = self.started && self.registrations.all_active();
         self.shared.interests.observe(now, all_active);
-        self.active_since = if all_active {
-            self.active_since.or(Some(now))
-        } else {
-            None
-        };
-        if self
-            .active_since
-            .is_some_and(|since| now - since >= crate::SUSTAINED_RECOVERY)
-        {
+        self.active_since = if all_active { self.active_since.or(Some(now)) } else { None };
+        if self.active_since.is_some_and(|since| now - since >= crate::SUSTAINED_RECOVERY) {
             backoff.sustained();
         }
     }

@@ -61,9 +61,7 @@ pub(crate) async fn resolve(shared: &Shared, needs: Vec<Need>) -> Resolutions {
     let resolved = futures::future::join_all(needs.into_iter().map(|need| async move {
         let resolution = match shared.dependency_requests.acquire().await {
             Ok(_permit) => resolve_one(shared, &need).await,
-            Err(_) => Resolution::Retry {
-                reason: "the client is closing".into(),
-            },
+            Err(_) => Resolution::Retry { reason: "the client is closing".into() },
         };
         (need, resolution)
     }))
@@ -96,35 +94,23 @@ async fn resolve_one(shared: &Shared, need: &Need) -> Resolution {
             .map_err(SyncError::from)
             .map(|verdicts| match verdicts.first() {
                 Some(Ok(valid)) => Resolution::Ready(Proof::Verdict(*valid)),
-                Some(Err(reason)) => Resolution::Retry {
-                    reason: reason.clone(),
-                },
-                None => Resolution::Retry {
-                    reason: "the verifier gave no verdict".into(),
-                },
+                Some(Err(reason)) => Resolution::Retry { reason: reason.clone() },
+                None => Resolution::Retry { reason: "the verifier gave no verdict".into() },
             }),
         Need::Pointee { destination } => pointee(shared, *destination).await,
     };
     resolved.unwrap_or_else(|error| {
         tracing::debug!(%error, "a dependency was not resolved");
-        Resolution::Retry {
-            reason: error.to_string(),
-        }
+        Resolution::Retry { reason: error.to_string() }
     })
 }
 
 /// The identity prefix through exactly N: fetched from the primary and verified, or proven absent.
-async fn identity(
-    shared: &Shared,
-    inbox: InboxId,
-    sequence_id: SequenceId,
-) -> Result<Resolution, SyncError> {
+async fn identity(shared: &Shared, inbox: InboxId, sequence_id: SequenceId) -> Result<Resolution, SyncError> {
     let through = Cursor::from(sequence_id);
     let topic = Topic::identity(inbox);
     if let Err(error) = fetch_and_process(shared, topic, through).await {
-        shared
-            .reference_waits
-            .with(inbox, sequence_id, ReferenceWait::disconnected);
+        shared.reference_waits.with(inbox, sequence_id, ReferenceWait::disconnected);
         return Err(error);
     }
     let (verified, passed) = shared
@@ -144,25 +130,14 @@ async fn identity(
         return Ok(Resolution::Ready(Proof::Done));
     }
     if !passed {
-        return Ok(Resolution::Retry {
-            reason: "the identity topic is held".into(),
-        });
+        return Ok(Resolution::Retry { reason: "the identity topic is held".into() });
     }
     let now = shared.now();
-    Ok(
-        if shared
-            .reference_waits
-            .with(inbox, sequence_id, |wait| wait.missing(now))
-        {
-            Resolution::Permanent {
-                reason: "no such identity update exists".into(),
-            }
-        } else {
-            Resolution::Retry {
-                reason: "the identity update is not there yet".into(),
-            }
-        },
-    )
+    Ok(if shared.reference_waits.with(inbox, sequence_id, |wait| wait.missing(now)) {
+        Resolution::Permanent { reason: "no such identity update exists".into() }
+    } else {
+        Resolution::Retry { reason: "the identity update is not there yet".into() }
+    })
 }
 
 /// The newest verified state of an inbox, after a complete query of its topic.
@@ -183,28 +158,17 @@ async fn key_packages(
     shared: &Shared,
     installations: &BTreeSet<InstallationKey>,
 ) -> Result<BTreeMap<InstallationKey, Option<Vec<u8>>>, SyncError> {
-    let topics: Vec<_> = installations
-        .iter()
-        .copied()
-        .map(Topic::key_package)
-        .collect();
+    let topics: Vec<_> = installations.iter().copied().map(Topic::key_package).collect();
     let newest = shared.connection.query_newest_full(&topics).await?;
     let bytes = |payload: ClientEnvelope| match payload.payload {
-        Some(client_envelope::Payload::KeyPackage(package)) => {
-            Some(package.key_package_tls_serialized)
-        }
+        Some(client_envelope::Payload::KeyPackage(package)) => Some(package.key_package_tls_serialized),
         _ => None,
     };
     let package = |installation: &InstallationKey| {
         let envelope = newest.get(&Topic::key_package(*installation))?;
-        ClientEnvelope::decode(envelope.payload().as_ref())
-            .ok()
-            .and_then(bytes)
+        ClientEnvelope::decode(envelope.payload().as_ref()).ok().and_then(bytes)
     };
-    Ok(installations
-        .iter()
-        .map(|key| (*key, package(key)))
-        .collect())
+    Ok(installations.iter().map(|key| (*key, package(key))).collect())
 }
 
 /// The first envelope of a pointer's destination topic. No F and no pending row belong to that topic: only its first
@@ -212,38 +176,23 @@ async fn key_packages(
 async fn pointee(shared: &Shared, destination: [u8; 32]) -> Result<Resolution, SyncError> {
     let topic = Topic::welcome_destination(destination);
     let page = shared.connection.query(&[(topic, Cursor::ZERO)], 1).await?;
-    let first = page
-        .prefixes
-        .first()
-        .and_then(|prefix| prefix.envelopes().first().cloned());
-    let payload = first
-        .and_then(|first| first.decode_payload().ok())
-        .and_then(|body| body.payload);
+    let first = page.prefixes.first().and_then(|prefix| prefix.envelopes().first().cloned());
+    let payload = first.and_then(|first| first.decode_payload().ok()).and_then(|body| body.payload);
     Ok(match payload {
         Some(client_envelope::Payload::WelcomeMessage(body)) => {
             Resolution::Ready(Proof::Pointee(body.encode_to_vec()))
         }
         // Something else in its place never was a body.
         Some(_) => Resolution::Ready(Proof::Pointee(Vec::new())),
-        None => Resolution::Retry {
-            reason: "the pointer's body is not there yet".into(),
-        },
+        None => Resolution::Retry { reason: "the pointer's body is not there yet".into() },
     })
 }
 
-async fn prefix(
-    shared: &Shared,
-    topic: Topic,
-    through: SequenceId,
-) -> Result<Resolution, SyncError> {
-    Ok(
-        match fetch_and_process(shared, topic, Cursor::from(through)).await? {
-            Some(Stop::Held(hold)) => Resolution::Retry {
-                reason: hold.cause.to_string(),
-            },
-            _ => Resolution::Ready(Proof::Done),
-        },
-    )
+async fn prefix(shared: &Shared, topic: Topic, through: SequenceId) -> Result<Resolution, SyncError> {
+    Ok(match fetch_and_process(shared, topic, Cursor::from(through)).await? {
+        Some(Stop::Held(hold)) => Resolution::Retry { reason: hold.cause.to_string() },
+        _ => Resolution::Ready(Proof::Done),
+    })
 }
 
 /// Fetches a topic through a point and processes what is pending on it, without waiting for the scheduler's turn.
@@ -267,8 +216,7 @@ pub(crate) async fn fetch_and_process(
 async fn process(shared: &Shared, topic: Topic) -> Result<Stop, SyncError> {
     let mut resolutions = Resolutions::default();
     loop {
-        let report =
-            highwater_processing::attempt(&shared.store, topic, resolutions.clone()).await?;
+        let report = highwater_processing::attempt(&shared.store, topic, resolutions.clone()).await?;
         match report.stop {
             Stop::More => {}
             Stop::Held(hold) => {
@@ -304,10 +252,7 @@ mod tests {
         assert!(!wait.missing(at(0)));
         assert!(!wait.missing(at(20)));
         wait.disconnected();
-        assert!(
-            !wait.missing(at(500)),
-            "the time without a connection is no evidence"
-        );
+        assert!(!wait.missing(at(500)), "the time without a connection is no evidence");
         assert!(!wait.missing(at(509)));
         assert!(wait.missing(at(510)));
     }

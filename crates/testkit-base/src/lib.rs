@@ -64,20 +64,10 @@ impl StoreFixture {
     pub async fn new(migrations: Vec<Migrations>) -> Self {
         let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
         let (key, clock) = (DatabaseKey::generate(), TestClock::default());
-        let options = OpenOptions::new(
-            folder.path().join("test.db"),
-            key.clone(),
-            migrations.clone(),
-        )
-        .clock(Arc::new(clock.clone()));
+        let options = OpenOptions::new(folder.path().join("test.db"), key.clone(), migrations.clone())
+            .clock(Arc::new(clock.clone()));
         let store = Store::open(options).await.expect("a new database opens");
-        Self {
-            store,
-            key,
-            migrations,
-            clock,
-            folder,
-        }
+        Self { store, key, migrations, clock, folder }
     }
 
     /// The store.
@@ -107,8 +97,7 @@ impl StoreFixture {
 
     /// What the store was opened with.
     pub fn options(&self) -> OpenOptions {
-        OpenOptions::new(self.path(), self.key(), self.migrations.clone())
-            .clock(Arc::new(self.clock.clone()))
+        OpenOptions::new(self.path(), self.key(), self.migrations.clone()).clock(Arc::new(self.clock.clone()))
     }
 
     /// A second store on the same file with the same clock, as another process would have.
@@ -116,9 +105,7 @@ impl StoreFixture {
     /// # Panics
     /// When it can't be opened.
     pub async fn another(&self) -> Store {
-        Store::open(self.options())
-            .await
-            .expect("the database opens a second time")
+        Store::open(self.options()).await.expect("the database opens a second time")
     }
 
     /// Closes the store and opens it again, as a restart would.
@@ -127,9 +114,7 @@ impl StoreFixture {
     /// When it can't be opened.
     pub async fn reopen(&mut self) {
         self.store.close().await;
-        self.store = Store::open(self.options())
-            .await
-            .expect("the database opens again");
+        self.store = Store::open(self.options()).await.expect("the database opens again");
     }
 
     /// From now on the file can't grow by more than `spare_pages`, as on a full disk: writes that need more fail with
@@ -141,13 +126,9 @@ impl StoreFixture {
         self.store
             .write("fill the disk", move |tx| {
                 Box::pin(async move {
-                    let pages: u32 = sqlx::query_scalar("PRAGMA page_count")
-                        .fetch_one(tx.conn())
-                        .await?;
+                    let pages: u32 = sqlx::query_scalar("PRAGMA page_count").fetch_one(tx.conn()).await?;
                     let limit = format!("PRAGMA max_page_count = {}", pages + spare_pages);
-                    sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
-                        .execute(tx.conn())
-                        .await?;
+                    sqlx::raw_sql(sqlx::AssertSqlSafe(limit)).execute(tx.conn()).await?;
                     Ok(())
                 })
             })
@@ -165,7 +146,5 @@ pub async fn eventually(within: Duration, mut is_so: impl AsyncFnMut() -> bool) 
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    asked
-        .await
-        .expect("what was waited for didn't come about in time");
+    asked.await.expect("what was waited for didn't come about in time");
 }

@@ -6,19 +6,14 @@ use std::time::Duration;
 use highwater_store::{Migrations, Store, StoreError};
 use highwater_testkit_base::{START_NS, StoreFixture, eventually};
 
-const NOTES: Migrations = Migrations {
-    owner: "notes",
-    steps: &["CREATE TABLE notes_rows (text TEXT NOT NULL) STRICT"],
-};
+const NOTES: Migrations =
+    Migrations { owner: "notes", steps: &["CREATE TABLE notes_rows (text TEXT NOT NULL) STRICT"] };
 
 async fn note(store: &Store, text: String) -> Result<(), StoreError> {
     store
         .write("note", |tx| {
             Box::pin(async move {
-                sqlx::query("INSERT INTO notes_rows VALUES (?)")
-                    .bind(text)
-                    .execute(tx.conn())
-                    .await?;
+                sqlx::query("INSERT INTO notes_rows VALUES (?)").bind(text).execute(tx.conn()).await?;
                 Ok(())
             })
         })
@@ -46,10 +41,7 @@ async fn a_restart_keeps_the_data_and_a_second_store_shares_it() {
     assert_eq!(fixture.store().database_id(), id);
     let another = fixture.another().await;
     note(&another, "two".into()).await.unwrap();
-    eventually(Duration::from_secs(30), async || {
-        notes(fixture.store()).await == 2
-    })
-    .await;
+    eventually(Duration::from_secs(30), async || notes(fixture.store()).await == 2).await;
     assert!(fixture.path().starts_with(fixture.folder()));
 }
 
@@ -67,9 +59,7 @@ async fn the_clock_stands_until_it_is_moved() {
 async fn a_full_disk_refuses_what_needs_space_until_the_restart() {
     let mut fixture = StoreFixture::new(vec![NOTES]).await;
     fixture.fill_disk(0).await.unwrap();
-    let refused = note(fixture.store(), "x".repeat(100_000))
-        .await
-        .unwrap_err();
+    let refused = note(fixture.store(), "x".repeat(100_000)).await.unwrap_err();
     assert!(refused.is_disk_full(), "{refused:?}");
     fixture.reopen().await;
     note(fixture.store(), "x".repeat(100_000)).await.unwrap();

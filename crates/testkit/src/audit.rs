@@ -11,10 +11,6 @@ pub async fn assert_clean(client: &Client) {
         .iter()
         .map(|found| format!("{}: {}: {}", found.owner, found.rule, found.detail))
         .collect();
-    assert!(
-        violations.is_empty(),
-        "the audit found:\n{}",
-        violations.join("\n")
-    );
+    assert!(violations.is_empty(), "the audit found:\n{}", violations.join("\n"));
     assert!(report.checks > 0, "the audit checked nothing");
 }

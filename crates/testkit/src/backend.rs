@@ -25,11 +25,7 @@ impl TestBackend {
         let dir = tempfile::tempdir().expect("a temporary folder can be made");
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let (address, running) = serve(&dir, loopback).await;
-        Self {
-            dir,
-            address,
-            running: Some(running),
-        }
+        Self { dir, address, running: Some(running) }
     }
 
     /// Where it listens, running or not.
@@ -48,11 +44,7 @@ impl TestBackend {
             return;
         };
         let _ = running.stop.send(());
-        running
-            .task
-            .await
-            .expect("the server ends")
-            .expect("the server doesn't fail");
+        running.task.await.expect("the server ends").expect("the server doesn't fail");
     }
 
     /// Ends it without any order, as a crash does.

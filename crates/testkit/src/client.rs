@@ -28,13 +28,8 @@ impl TestClient {
 
     async fn of_wallet(wallet: [u8; 32], url: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder can be made");
-        let mut client = Self {
-            dir,
-            key: LocalWallet::generate().to_bytes(),
-            wallet,
-            url: url.to_owned(),
-            client: None,
-        };
+        let mut client =
+            Self { dir, key: LocalWallet::generate().to_bytes(), wallet, url: url.to_owned(), client: None };
         let signer = LocalWallet::from_bytes(&wallet).expect("a wallet's own key");
         let opened = client.builder().signer(signer).open().await;
         client.client = Some(opened.expect("the client registers"));
@@ -43,9 +38,7 @@ impl TestClient {
 
     fn builder(&self) -> highwater::ClientBuilder {
         let key = DatabaseKey::from_bytes(self.key);
-        Client::builder()
-            .database(Database::file(self.path(), key))
-            .backend(&self.url)
+        Client::builder().database(Database::file(self.path(), key)).backend(&self.url)
     }
 
     /// The database's file.
@@ -79,10 +72,7 @@ impl TestClient {
 
     /// One more client over the same database, as another process would have it.
     pub async fn open_another(&self) -> Client {
-        self.builder()
-            .open()
-            .await
-            .expect("a registered database opens without a signer")
+        self.builder().open().await.expect("a registered database opens without a signer")
     }
 }
 

@@ -31,9 +31,7 @@ struct State {
 impl Link {
     /// A link to `target` on a free loopback port.
     pub async fn to(target: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .expect("a free port");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let state = watch::Sender::new(State {
             generation: 0,
@@ -43,11 +41,7 @@ impl Link {
             connections: 0,
         });
         let task = tokio::spawn(accept(listener, target, state.clone()));
-        Self {
-            address,
-            state,
-            task,
-        }
+        Self { address, state, task }
     }
 
     /// What clients connect to.
@@ -131,22 +125,13 @@ async fn connection(client: TcpStream, target: SocketAddr, mut state: watch::Rec
 }
 
 /// Carries one direction until either end closes.
-async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    state: watch::Receiver<State>,
-    replies: bool,
-) {
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: watch::Receiver<State>, replies: bool) {
     let mut chunk = vec![0; 64 * 1024];
     loop {
         let Ok(read @ 1..) = from.read(&mut chunk).await else {
             return;
         };
-        let State {
-            delay,
-            lose_replies,
-            ..
-        } = *state.borrow();
+        let State { delay, lose_replies, .. } = *state.borrow();
         if delay > Duration::ZERO {
             tokio::time::sleep(delay).await;
         }

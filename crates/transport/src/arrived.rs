@@ -48,10 +48,8 @@ pub(crate) fn stored(meta: EnvelopeMeta) -> Result<Stored, TransportError> {
     let hash = meta.message_hash.ok_or_else(|| missing("message hash"))?;
     Ok(Stored {
         topic: Topic::try_from(topic).map_err(|error| malformed("topic", &error))?,
-        sequence_id: SequenceId::try_from(cursor.sequence_id)
-            .map_err(|error| malformed("cursor", &error))?,
-        server_ns: i64::try_from(meta.server_ns)
-            .map_err(|error| malformed("server time", &error))?,
+        sequence_id: SequenceId::try_from(cursor.sequence_id).map_err(|error| malformed("cursor", &error))?,
+        server_ns: i64::try_from(meta.server_ns).map_err(|error| malformed("server time", &error))?,
         hash: MessageHash::try_from(&hash).map_err(|error| malformed("hash", &error))?,
     })
 }

@@ -33,10 +33,7 @@ pub struct ConnectOptions {
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(10),
-            request_timeout: Duration::from_secs(30),
-        }
+        Self { connect_timeout: Duration::from_secs(10), request_timeout: Duration::from_secs(30) }
     }
 }
 
@@ -53,9 +50,7 @@ pub struct Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("request_timeout", &self.request_timeout)
-            .finish_non_exhaustive()
+        f.debug_struct("Connection").field("request_timeout", &self.request_timeout).finish_non_exhaustive()
     }
 }
 
@@ -67,9 +62,7 @@ impl Connection {
     /// [`TransportError::BadEndpoint`] for a URL that no network could make usable.
     pub fn connect(url: &str, options: ConnectOptions) -> Result<Self, TransportError> {
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(TransportError::BadEndpoint(
-                "no Tokio runtime is running".into(),
-            ));
+            return Err(TransportError::BadEndpoint("no Tokio runtime is running".into()));
         }
         let endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| TransportError::BadEndpoint(error.to_string()))?;
@@ -80,14 +73,10 @@ impl Connection {
                 return Err(TransportError::BadEndpoint("https is not built in".into()));
             }
             (Some(_), Some(_)) => {
-                return Err(TransportError::BadEndpoint(
-                    "the scheme must be http".into(),
-                ));
+                return Err(TransportError::BadEndpoint("the scheme must be http".into()));
             }
             _ => {
-                return Err(TransportError::BadEndpoint(
-                    "a scheme and a host are needed".into(),
-                ));
+                return Err(TransportError::BadEndpoint("a scheme and a host are needed".into()));
             }
         }
         let channel = endpoint
@@ -99,10 +88,7 @@ impl Connection {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .connect_lazy();
-        Ok(Self {
-            channel,
-            request_timeout: options.request_timeout,
-        })
+        Ok(Self { channel, request_timeout: options.request_timeout })
     }
 
     pub(crate) fn channel(&self) -> Channel {

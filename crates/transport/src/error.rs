@@ -99,17 +99,11 @@ pub enum TransportError {
 impl TransportError {
     /// An [`TransportError::Unavailable`] without a wish of the backend's.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::Unavailable {
-            message: message.into(),
-            retry_after: None,
-        }
+        Self::Unavailable { message: message.into(), retry_after: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::InvalidArgument {
-            message: message.into(),
-            publish: None,
-        }
+        Self::InvalidArgument { message: message.into(), publish: None }
     }
 
     pub(crate) fn protocol(message: impl Into<String>) -> Self {

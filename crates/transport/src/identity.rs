@@ -46,17 +46,12 @@ impl Connection {
         &self,
         identifiers: &[(String, IdentifierKind)],
     ) -> Result<Vec<Option<InboxId>>, TransportError> {
-        let request =
-            |(identifier, kind): &(String, IdentifierKind)| get_inbox_ids_request::Request {
-                identifier: identifier.clone(),
-                identifier_kind: *kind as i32,
-            };
-        let request = GetInboxIdsRequest {
-            requests: identifiers.iter().map(request).collect(),
+        let request = |(identifier, kind): &(String, IdentifierKind)| get_inbox_ids_request::Request {
+            identifier: identifier.clone(),
+            identifier_kind: *kind as i32,
         };
-        let response = self
-            .answered(self.identities().get_inbox_ids(request))
-            .await?;
+        let request = GetInboxIdsRequest { requests: identifiers.iter().map(request).collect() };
+        let response = self.answered(self.identities().get_inbox_ids(request)).await?;
         let mut found = BTreeMap::new();
         for answer in response.responses {
             let kind = effective(answer.identifier_kind());

@@ -44,10 +44,7 @@ impl Connection {
     /// ([`TransportError::proves_nothing_stored`]); after any other error, as after dropping the
     /// future, all may have been, and the same bytes may be sent again. A request over the
     /// protocol's 25 MiB isn't sent.
-    pub async fn publish(
-        &self,
-        envelopes: Vec<Bytes>,
-    ) -> Result<Vec<PublishReceipt>, TransportError> {
+    pub async fn publish(&self, envelopes: Vec<Bytes>) -> Result<Vec<PublishReceipt>, TransportError> {
         if envelopes.is_empty() {
             return Ok(Vec::new());
         }
@@ -82,14 +79,10 @@ impl Connection {
         let mut grpc = Grpc::new(self.channel())
             .max_encoding_message_size(MAX_REQUEST_BYTES)
             .max_decoding_message_size(MAX_RESPONSE_BYTES);
-        grpc.ready()
-            .await
-            .map_err(|error| Status::from_error(Box::new(error)))?;
+        grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
         let path = PathAndQuery::from_static("/xmtp.backend.v1.PublishService/Publish");
         let mut request = Request::new(request);
-        request
-            .extensions_mut()
-            .insert(GrpcMethod::new("xmtp.backend.v1.PublishService", "Publish"));
+        request.extensions_mut().insert(GrpcMethod::new("xmtp.backend.v1.PublishService", "Publish"));
         grpc.unary(request, path, ProstCodec::default()).await
     }
 }
@@ -108,11 +101,7 @@ fn too_large(found: usize) -> TransportError {
 
 /// An index that names no envelope of the request names none.
 fn within(mut error: TransportError, count: usize) -> TransportError {
-    if let TransportError::InvalidArgument {
-        publish: Some(refusal),
-        ..
-    } = &mut error
-    {
+    if let TransportError::InvalidArgument { publish: Some(refusal), .. } = &mut error {
         refusal.index = refusal.index.filter(|index| (*index as usize) < count);
     }
     error

@@ -7,12 +7,9 @@ use highwater_wire::limits::{
     MAX_QUERY_TOPICS,
 };
 use highwater_wire::proto::backend::{
-    QueryNewestRequest, QueryRequest, QueryResponse, ServerEnvelope, TopicQuery,
-    query_newest_response,
+    QueryNewestRequest, QueryRequest, QueryResponse, ServerEnvelope, TopicQuery, query_newest_response,
 };
-use highwater_wire::{
-    Cursor, OrderedPrefix, PrefixCursor, ReceivedEnvelope, SequenceId, Topic, received,
-};
+use highwater_wire::{Cursor, OrderedPrefix, PrefixCursor, ReceivedEnvelope, SequenceId, Topic, received};
 
 use crate::arrived::{by_topic, stored};
 use crate::{Connection, TransportError};
@@ -36,24 +33,15 @@ impl Connection {
     /// # Errors
     /// [`TransportError::InvalidArgument`], unsent, for a topic that has no ordered read;
     /// [`TransportError::Protocol`] for an answer that isn't what was asked for; the backend's own.
-    pub async fn query(
-        &self,
-        queries: &[(Topic, Cursor)],
-        limit: u32,
-    ) -> Result<QueryPage, TransportError> {
+    pub async fn query(&self, queries: &[(Topic, Cursor)], limit: u32) -> Result<QueryPage, TransportError> {
         if let Some((topic, _)) = queries.iter().find(|(topic, _)| !topic.kind().is_ordered()) {
-            return Err(TransportError::invalid(format!(
-                "{topic:?} has no ordered read"
-            )));
+            return Err(TransportError::invalid(format!("{topic:?} has no ordered read")));
         }
         let mut left = match limit {
             0 => DEFAULT_QUERY_LIMIT,
             limit => limit.min(MAX_QUERY_LIMIT),
         };
-        let mut page = QueryPage {
-            prefixes: Vec::new(),
-            has_more: false,
-        };
+        let mut page = QueryPage { prefixes: Vec::new(), has_more: false };
         for chunk in once_each(queries).chunks(MAX_QUERY_TOPICS) {
             if left == 0 {
                 page.has_more = true;
@@ -74,10 +62,7 @@ impl Connection {
         mut limit: u32,
     ) -> Result<QueryPage, TransportError> {
         loop {
-            let request = QueryRequest {
-                queries: topic_queries(queries),
-                limit,
-            };
+            let request = QueryRequest { queries: topic_queries(queries), limit };
             match self.answered(self.queries().query(request)).await {
                 Ok(response) => return page(queries, limit, response),
                 Err(TransportError::OutOfRange { .. }) if limit > 1 => limit /= 2,
@@ -98,9 +83,7 @@ impl Connection {
         let mut newest = BTreeMap::new();
         for chunk in distinct(topics).chunks(MAX_NEWEST_METADATA_TOPICS) {
             for (topic, result) in self.newest(chunk, false).await? {
-                let meta = result
-                    .meta
-                    .ok_or_else(|| TransportError::protocol("no metadata"))?;
+                let meta = result.meta.ok_or_else(|| TransportError::protocol("no metadata"))?;
                 let meta = stored(meta)?;
                 if meta.topic != topic {
                     return Err(another(topic, meta.topic));
@@ -171,9 +154,7 @@ impl Connection {
                 return Err(unasked(topic));
             }
             if results.insert(topic, result).is_some() {
-                return Err(TransportError::protocol(format!(
-                    "two results for {topic:?}"
-                )));
+                return Err(TransportError::protocol(format!("two results for {topic:?}")));
             }
         }
         Ok(results)
@@ -195,19 +176,11 @@ fn once_each(queries: &[(Topic, Cursor)]) -> Vec<(Topic, Cursor)> {
         let lowest = starts.entry(*topic).or_insert(*after);
         *lowest = (*lowest).min(*after);
     }
-    queries
-        .iter()
-        .filter_map(|(topic, _)| starts.remove_entry(topic))
-        .collect()
+    queries.iter().filter_map(|(topic, _)| starts.remove_entry(topic)).collect()
 }
 
 fn distinct(topics: &[Topic]) -> Vec<Topic> {
-    topics
-        .iter()
-        .copied()
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect()
+    topics.iter().copied().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Checks an answer against the request it answers.
@@ -216,9 +189,7 @@ fn page(
     limit: u32,
     response: QueryResponse,
 ) -> Result<QueryPage, TransportError> {
-    let has_more = response
-        .continuation
-        .is_some_and(|continuation| continuation.has_more);
+    let has_more = response.continuation.is_some_and(|continuation| continuation.has_more);
     if response.envelopes.len() > limit as usize {
         return Err(TransportError::protocol("a page longer than its limit"));
     }

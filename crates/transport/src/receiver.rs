@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use highwater_wire::limits::KEEPALIVE_INTERVAL;
-use highwater_wire::proto::backend::{
-    Pong, SubscribeRequest, SubscribeResponse, subscribe_request,
-};
+use highwater_wire::proto::backend::{Pong, SubscribeRequest, SubscribeResponse, subscribe_request};
 use highwater_wire::{Cursor, OrderedPrefix, Topic};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -121,13 +119,7 @@ impl Connection {
             last_heard: Instant::now(),
         };
         let driver = tokio::spawn(driver.run());
-        Ok(Receiver {
-            session,
-            updates,
-            events,
-            driver,
-            ended: None,
-        })
+        Ok(Receiver { session, updates, events, driver, ended: None })
     }
 }
 
@@ -203,10 +195,7 @@ struct Buffered {
 
 impl From<ReceiverEvent> for Buffered {
     fn from(event: ReceiverEvent) -> Self {
-        Self {
-            event,
-            _share: None,
-        }
+        Self { event, _share: None }
     }
 }
 
@@ -239,10 +228,7 @@ impl Budget {
         let bytes = bytes.div_ceil(BYTES_PER_PERMIT).min(BYTE_PERMITS.into()) as u32;
         Some(Share {
             _rows: Arc::clone(&self.rows).acquire_many_owned(rows).await.ok()?,
-            _bytes: Arc::clone(&self.bytes)
-                .acquire_many_owned(bytes)
-                .await
-                .ok()?,
+            _bytes: Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()?,
         })
     }
 }
@@ -331,10 +317,7 @@ impl Driver {
                 }
             }
         };
-        let error = tokio::time::timeout(LAST_WORDS, last_words)
-            .await
-            .ok()
-            .flatten();
+        let error = tokio::time::timeout(LAST_WORDS, last_words).await.ok().flatten();
         ReceiverEnd::Failed(error.unwrap_or_else(|| {
             TransportError::unavailable("the backend no longer takes requests on the session")
         }))
@@ -355,8 +338,7 @@ impl Driver {
                 self.emit(event);
             }
             Heard::Ping(nonce) => {
-                self.outbox
-                    .push_back(subscribe_request::Request::Pong(Pong { nonce }));
+                self.outbox.push_back(subscribe_request::Request::Pong(Pong { nonce }));
             }
             Heard::Nothing => {}
         }

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use highwater_wire::limits::{
-    KEEPALIVE_INTERVAL, MAX_STREAM_TOPICS, MAX_UPDATE_ADDS, MAX_UPDATE_REMOVES,
-};
+use highwater_wire::limits::{KEEPALIVE_INTERVAL, MAX_STREAM_TOPICS, MAX_UPDATE_ADDS, MAX_UPDATE_REMOVES};
 use highwater_wire::proto::backend::{
     ServerEnvelope, SubscribeResponse, subscribe_request, subscribe_response,
 };
@@ -73,16 +71,10 @@ impl Session {
             return Err(ended.clone());
         }
         check_update(&adds, &removes)?;
-        let added: Vec<_> = adds
-            .iter()
-            .filter(|(topic, _)| !self.projected.contains(topic))
-            .copied()
-            .collect();
-        let removed: Vec<_> = removes
-            .iter()
-            .filter(|topic| self.projected.contains(topic))
-            .copied()
-            .collect();
+        let added: Vec<_> =
+            adds.iter().filter(|(topic, _)| !self.projected.contains(topic)).copied().collect();
+        let removed: Vec<_> =
+            removes.iter().filter(|topic| self.projected.contains(topic)).copied().collect();
         if self.projected.len() + added.len() - removed.len() > MAX_STREAM_TOPICS {
             return Err(TransportError::invalid(format!(
                 "a session holds at most {MAX_STREAM_TOPICS} topics"
@@ -94,8 +86,7 @@ impl Session {
         });
         self.last_update += 1;
         let id = UpdateId(self.last_update);
-        self.outstanding
-            .push_back(Outstanding { id, added, removed });
+        self.outstanding.push_back(Outstanding { id, added, removed });
         let update = subscribe_request::Update {
             id: id.get(),
             adds: topic_queries(&adds),
@@ -108,9 +99,7 @@ impl Session {
     pub(crate) fn on(&mut self, frame: SubscribeResponse) -> Result<Heard, TransportError> {
         use subscribe_response::Response;
 
-        let frame = frame
-            .response
-            .ok_or_else(|| broken("a frame without content"))?;
+        let frame = frame.response.ok_or_else(|| broken("a frame without content"))?;
         if !self.started && !matches!(frame, Response::Started(_)) {
             return Err(broken("a frame before Started"));
         }
@@ -139,10 +128,7 @@ impl Session {
         Ok(Heard::Event(ReceiverEvent::Started { keepalive }))
     }
 
-    fn on_applied(
-        &mut self,
-        applied: subscribe_response::Applied,
-    ) -> Result<Heard, TransportError> {
+    fn on_applied(&mut self, applied: subscribe_response::Applied) -> Result<Heard, TransportError> {
         let update = self.outstanding.pop_front();
         let update = update.ok_or_else(|| broken("Applied, with no update outstanding"))?;
         if applied.id != update.id.get() {
@@ -175,10 +161,7 @@ impl Session {
         for (topic, after) in update.added {
             self.active.insert(topic, PrefixCursor::new(topic, after));
         }
-        Ok(Heard::Event(ReceiverEvent::Applied {
-            update: update.id,
-            targets,
-        }))
+        Ok(Heard::Event(ReceiverEvent::Applied { update: update.id, targets }))
     }
 
     fn on_messages(&mut self, envelopes: Vec<ServerEnvelope>) -> Result<Heard, TransportError> {
@@ -188,25 +171,18 @@ impl Session {
                 .active
                 .get_mut(&topic)
                 .ok_or_else(|| broken(format!("messages of {topic:?}, which isn't active")))?;
-            let prefix = registration
-                .extend(envelopes)
-                .map_err(|error| broken(format!("{topic:?}: {error}")))?;
+            let prefix =
+                registration.extend(envelopes).map_err(|error| broken(format!("{topic:?}: {error}")))?;
             prefixes.push(prefix);
         }
-        Ok(if prefixes.is_empty() {
-            Heard::Nothing
-        } else {
-            Heard::Event(ReceiverEvent::Received(prefixes))
-        })
+        Ok(if prefixes.is_empty() { Heard::Nothing } else { Heard::Event(ReceiverEvent::Received(prefixes)) })
     }
 }
 
 /// What the backend would refuse, and with it the whole session (STR-002, STR-009).
 fn check_update(adds: &[(Topic, Cursor)], removes: &[Topic]) -> Result<(), TransportError> {
     if adds.is_empty() && removes.is_empty() {
-        return Err(TransportError::invalid(
-            "an update must add or remove something",
-        ));
+        return Err(TransportError::invalid("an update must add or remove something"));
     }
     if adds.len() > MAX_UPDATE_ADDS || removes.len() > MAX_UPDATE_REMOVES {
         return Err(TransportError::invalid(format!(
@@ -214,16 +190,12 @@ fn check_update(adds: &[(Topic, Cursor)], removes: &[Topic]) -> Result<(), Trans
         )));
     }
     if let Some((topic, _)) = adds.iter().find(|(topic, _)| !topic.kind().is_ordered()) {
-        return Err(TransportError::invalid(format!(
-            "{topic:?} has no ordered read"
-        )));
+        return Err(TransportError::invalid(format!("{topic:?} has no ordered read")));
     }
     let mut named = BTreeSet::new();
     for topic in adds.iter().map(|(topic, _)| topic).chain(removes) {
         if !named.insert(topic) {
-            return Err(TransportError::invalid(format!(
-                "an update names {topic:?} twice"
-            )));
+            return Err(TransportError::invalid(format!("an update names {topic:?} twice")));
         }
     }
     Ok(())

@@ -15,11 +15,7 @@ impl From<Status> for TransportError {
     fn from(status: Status) -> Self {
         // A status that the peer sent was read from headers and has no source; one that this side
         // made of a broken connection or an expired timer has.
-        if status.source().is_some() {
-            local(&status)
-        } else {
-            remote(&status)
-        }
+        if status.source().is_some() { local(&status) } else { remote(&status) }
     }
 }
 
@@ -34,10 +30,7 @@ fn local(status: &Status) -> TransportError {
     }
     match status.code() {
         Code::DeadlineExceeded => TransportError::DeadlineExceeded { message },
-        Code::ResourceExhausted => TransportError::ResourceExhausted {
-            message,
-            retry_after: None,
-        },
+        Code::ResourceExhausted => TransportError::ResourceExhausted { message, retry_after: None },
         _ => TransportError::unavailable(message),
     }
 }
@@ -60,24 +53,15 @@ fn with_causes(status: &Status) -> String {
 fn remote(status: &Status) -> TransportError {
     let message = status.message().to_owned();
     match status.code() {
-        Code::InvalidArgument => TransportError::InvalidArgument {
-            message,
-            publish: refusal(status),
-        },
+        Code::InvalidArgument => TransportError::InvalidArgument { message, publish: refusal(status) },
         Code::OutOfRange => TransportError::OutOfRange { message },
         Code::Aborted => TransportError::Aborted { message },
-        Code::Unavailable => TransportError::Unavailable {
-            message,
-            retry_after: retry_after(status),
-        },
+        Code::Unavailable => TransportError::Unavailable { message, retry_after: retry_after(status) },
         Code::DeadlineExceeded => TransportError::DeadlineExceeded { message },
-        Code::ResourceExhausted => TransportError::ResourceExhausted {
-            message,
-            retry_after: retry_after(status),
-        },
-        Code::Unauthenticated | Code::PermissionDenied => {
-            TransportError::Unauthenticated { message }
+        Code::ResourceExhausted => {
+            TransportError::ResourceExhausted { message, retry_after: retry_after(status) }
         }
+        Code::Unauthenticated | Code::PermissionDenied => TransportError::Unauthenticated { message },
         Code::Unimplemented => TransportError::Unimplemented { message },
         Code::Internal | Code::DataLoss => TransportError::Internal { message },
         Code::Cancelled => TransportError::Cancelled { message },
@@ -99,15 +83,9 @@ fn retry_after(status: &Status) -> Option<std::time::Duration> {
 
 fn refusal(status: &Status) -> Option<PublishRefusal> {
     let details = tonic_types::Status::decode(status.details()).ok()?.details;
-    let detail = details
-        .iter()
-        .find(|detail| detail.type_url.ends_with(PUBLISH_ERROR))?;
+    let detail = details.iter().find(|detail| detail.type_url.ends_with(PUBLISH_ERROR))?;
     let found = PublishError::decode(detail.value.as_slice()).ok()?;
-    Some(PublishRefusal {
-        index: found.index,
-        reason: reason(found.reason()),
-        message: found.message,
-    })
+    Some(PublishRefusal { index: found.index, reason: reason(found.reason()), message: found.message })
 }
 
 fn reason(reason: Reason) -> RefusalReason {

@@ -171,18 +171,14 @@ impl TryFrom<&proto::backend::MessageHash> for MessageHash {
     fn try_from(hash: &proto::backend::MessageHash) -> Result<Self, IdError> {
         match &hash.hash {
             Some(proto::backend::message_hash::Hash::Sha256(bytes)) => bytes.as_slice().try_into(),
-            None => Err(IdError::Missing {
-                what: "message hash",
-            }),
+            None => Err(IdError::Missing { what: "message hash" }),
         }
     }
 }
 
 impl From<MessageHash> for proto::backend::MessageHash {
     fn from(hash: MessageHash) -> Self {
-        Self {
-            hash: Some(proto::backend::message_hash::Hash::Sha256(hash.0.to_vec())),
-        }
+        Self { hash: Some(proto::backend::message_hash::Hash::Sha256(hash.0.to_vec())) }
     }
 }
 
@@ -296,9 +292,7 @@ impl TryFrom<u64> for Cursor {
         if position <= SequenceId::MAX.0 {
             Ok(Self(position))
         } else {
-            Err(IdError::Cursor {
-                found: position.into(),
-            })
+            Err(IdError::Cursor { found: position.into() })
         }
     }
 }
@@ -307,11 +301,7 @@ impl TryFrom<i64> for Cursor {
     type Error = IdError;
 
     fn try_from(position: i64) -> Result<Self, IdError> {
-        u64::try_from(position)
-            .map(Self)
-            .map_err(|_| IdError::Cursor {
-                found: position.into(),
-            })
+        u64::try_from(position).map(Self).map_err(|_| IdError::Cursor { found: position.into() })
     }
 }
 
@@ -323,9 +313,7 @@ impl From<Cursor> for u64 {
 
 impl From<Cursor> for proto::backend::Cursor {
     fn from(cursor: Cursor) -> Self {
-        Self {
-            sequence_id: cursor.0,
-        }
+        Self { sequence_id: cursor.0 }
     }
 }
 

@@ -95,23 +95,16 @@ impl fmt::Debug for ReceivedEnvelope {
 /// # Errors
 /// Every [`PrefixError`] but `WrongTopic` and `NotIncreasing`.
 pub fn received(envelope: ServerEnvelope) -> Result<ReceivedEnvelope, PrefixError> {
-    let meta = envelope
-        .meta
-        .ok_or(PrefixError::Missing { what: "metadata" })?;
-    let payload = envelope
-        .envelope
-        .ok_or(PrefixError::Missing { what: "payload" })?;
+    let meta = envelope.meta.ok_or(PrefixError::Missing { what: "metadata" })?;
+    let payload = envelope.envelope.ok_or(PrefixError::Missing { what: "payload" })?;
     let topic = meta.topic.ok_or(PrefixError::Missing { what: "topic" })?;
     let cursor = meta.cursor.ok_or(PrefixError::Missing { what: "cursor" })?;
-    let hash = meta.message_hash.ok_or(PrefixError::Missing {
-        what: "message hash",
-    })?;
+    let hash = meta.message_hash.ok_or(PrefixError::Missing { what: "message hash" })?;
     Ok(ReceivedEnvelope {
         topic: Topic::try_from(topic)?,
         sequence_id: SequenceId::try_from(cursor.sequence_id)?,
-        server_ns: i64::try_from(meta.server_ns).map_err(|_| PrefixError::ServerTime {
-            found: meta.server_ns,
-        })?,
+        server_ns: i64::try_from(meta.server_ns)
+            .map_err(|_| PrefixError::ServerTime { found: meta.server_ns })?,
         expiry_ns: meta.expiry_ns,
         hash: MessageHash::try_from(&hash)?,
         is_commit_or_proposal: meta.is_commit_or_proposal,
@@ -153,25 +146,15 @@ impl PrefixCursor {
         for envelope in batch {
             let envelope = received(envelope)?;
             if envelope.topic != self.topic {
-                return Err(PrefixError::WrongTopic {
-                    expected: self.topic,
-                    found: envelope.topic,
-                });
+                return Err(PrefixError::WrongTopic { expected: self.topic, found: envelope.topic });
             }
             if last.covers(envelope.sequence_id) {
-                return Err(PrefixError::NotIncreasing {
-                    last,
-                    found: envelope.sequence_id,
-                });
+                return Err(PrefixError::NotIncreasing { last, found: envelope.sequence_id });
             }
             last = envelope.sequence_id.into();
             envelopes.push(envelope);
         }
-        let prefix = OrderedPrefix {
-            topic: self.topic,
-            after: self.last,
-            envelopes,
-        };
+        let prefix = OrderedPrefix { topic: self.topic, after: self.last, envelopes };
         self.last = last;
         Ok(prefix)
     }
@@ -204,9 +187,7 @@ impl OrderedPrefix {
 
     /// Where it ends: its highest id, or its start when it is empty.
     pub fn last(&self) -> Cursor {
-        self.envelopes
-            .last()
-            .map_or(self.after, |envelope| envelope.sequence_id.into())
+        self.envelopes.last().map_or(self.after, |envelope| envelope.sequence_id.into())
     }
 
     /// Whether it has no envelope.
@@ -221,10 +202,7 @@ impl OrderedPrefix {
 
     /// What all its envelopes count for in a byte budget.
     pub fn stored_bytes(&self) -> u64 {
-        self.envelopes
-            .iter()
-            .map(ReceivedEnvelope::stored_bytes)
-            .sum()
+        self.envelopes.iter().map(ReceivedEnvelope::stored_bytes).sum()
     }
 
     /// Takes off the longest leading part that fits both bounds and leaves the rest, which then

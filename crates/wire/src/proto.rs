@@ -3,14 +3,7 @@
 //! These are wire forms: nothing in them is checked. The rest of the crate turns them into values
 //! whose types say what holds.
 
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    rust_2018_idioms,
-    clippy::all,
-    clippy::unwrap_used,
-    rustdoc::all
-)]
+#[allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all, clippy::unwrap_used, rustdoc::all)]
 mod xmtp {
     pub mod backend {
         pub mod v1 {

@@ -22,13 +22,8 @@ pub enum TopicKind {
 
 impl TopicKind {
     /// All kinds, by kind byte.
-    pub const ALL: [Self; 5] = [
-        Self::GroupMessage,
-        Self::Welcome,
-        Self::IdentityUpdate,
-        Self::KeyPackage,
-        Self::CommitLogEntry,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::GroupMessage, Self::Welcome, Self::IdentityUpdate, Self::KeyPackage, Self::CommitLogEntry];
 
     /// The kind byte.
     pub const fn byte(self) -> u8 {
@@ -88,34 +83,22 @@ impl Topic {
 
     /// The Welcomes of an installation.
     pub const fn welcome(installation: InstallationKey) -> Self {
-        Self {
-            kind: TopicKind::Welcome,
-            identifier: installation.to_bytes(),
-        }
+        Self { kind: TopicKind::Welcome, identifier: installation.to_bytes() }
     }
 
     /// The random Welcome topic that pointers lead to.
     pub const fn welcome_destination(destination: [u8; 32]) -> Self {
-        Self {
-            kind: TopicKind::Welcome,
-            identifier: destination,
-        }
+        Self { kind: TopicKind::Welcome, identifier: destination }
     }
 
     /// The identity log of an inbox.
     pub const fn identity(inbox: InboxId) -> Self {
-        Self {
-            kind: TopicKind::IdentityUpdate,
-            identifier: inbox.to_bytes(),
-        }
+        Self { kind: TopicKind::IdentityUpdate, identifier: inbox.to_bytes() }
     }
 
     /// The key packages of an installation.
     pub const fn key_package(installation: InstallationKey) -> Self {
-        Self {
-            kind: TopicKind::KeyPackage,
-            identifier: installation.to_bytes(),
-        }
+        Self { kind: TopicKind::KeyPackage, identifier: installation.to_bytes() }
     }
 
     /// The commit log of a group.
@@ -137,10 +120,7 @@ impl Topic {
         let (&first, rest) = bytes.split_first().ok_or(TopicError::Empty)?;
         let kind = TopicKind::from_byte(first).ok_or(TopicError::UnknownKind { found: first })?;
         if rest.len() != kind.identifier_len() {
-            return Err(TopicError::IdentifierLength {
-                kind,
-                found: rest.len(),
-            });
+            return Err(TopicError::IdentifierLength { kind, found: rest.len() });
         }
         let mut identifier = [0; 32];
         identifier[..rest.len()].copy_from_slice(rest);
@@ -184,9 +164,7 @@ impl Topic {
     /// The group of a message or commit log topic.
     pub fn group_id(&self) -> Option<GroupId> {
         match self.kind {
-            TopicKind::GroupMessage | TopicKind::CommitLogEntry => {
-                GroupId::try_from(self.identifier()).ok()
-            }
+            TopicKind::GroupMessage | TopicKind::CommitLogEntry => GroupId::try_from(self.identifier()).ok(),
             _ => None,
         }
     }
@@ -205,9 +183,7 @@ impl Topic {
 
     /// The message that carries it.
     pub fn to_proto(&self) -> proto::backend::Topic {
-        proto::backend::Topic {
-            topic: self.to_bytes(),
-        }
+        proto::backend::Topic { topic: self.to_bytes() }
     }
 }
 

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
 use highwater_wire::{
-    Cursor, GroupId, IdError, InboxId, InstallationKey, MessageHash, MessageId, PayloadIdentity,
-    SequenceId, Topic, TopicError, TopicKind, proto::backend,
+    Cursor, GroupId, IdError, InboxId, InstallationKey, MessageHash, MessageId, PayloadIdentity, SequenceId,
+    Topic, TopicError, TopicKind, proto::backend,
 };
 
 const INBOX: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -24,13 +24,7 @@ fn text_ids_round_trip_as_lowercase_hex() {
 fn text_of_the_wrong_length_or_case_is_refused() {
     let what = "inbox id";
     let hex = Err(IdError::Hex { what });
-    let length = |found| {
-        Err(IdError::Length {
-            what,
-            expected: 32,
-            found,
-        })
-    };
+    let length = |found| Err(IdError::Length { what, expected: 32, found });
 
     assert_eq!(INBOX.to_uppercase().parse::<InboxId>(), hex);
     assert_eq!(format!("0x{INBOX}").parse::<InboxId>(), hex);
@@ -46,16 +40,10 @@ fn sequence_ids_are_positive_and_fit_an_i64() {
     assert_eq!(SequenceId::try_from(1_u64).unwrap(), SequenceId::MIN);
     assert_eq!(SequenceId::try_from(i64::MAX).unwrap().as_i64(), i64::MAX);
     for id in [0_u64, i64::MAX as u64 + 1, u64::MAX] {
-        assert_eq!(
-            SequenceId::try_from(id),
-            Err(IdError::SequenceId { found: id.into() })
-        );
+        assert_eq!(SequenceId::try_from(id), Err(IdError::SequenceId { found: id.into() }));
     }
     for id in [0_i64, -1, i64::MIN] {
-        assert_eq!(
-            SequenceId::try_from(id),
-            Err(IdError::SequenceId { found: id.into() })
-        );
+        assert_eq!(SequenceId::try_from(id), Err(IdError::SequenceId { found: id.into() }));
     }
 }
 
@@ -79,17 +67,11 @@ fn a_message_id_depends_on_group_key_and_content_only() {
     let group = GroupId::from_bytes([1; 16]);
     let id = MessageId::derive(group, "key", b"content");
 
-    assert_eq!(
-        id.to_string(),
-        "886a17e48f009261463eef11624608193a271603728565a576445d56bc2c22bc"
-    );
+    assert_eq!(id.to_string(), "886a17e48f009261463eef11624608193a271603728565a576445d56bc2c22bc");
     assert_eq!(id, MessageId::derive(group, "key", b"content"));
     assert_ne!(id, MessageId::derive(group, "other", b"content"));
     assert_ne!(id, MessageId::derive(group, "key", b"other"));
-    assert_ne!(
-        id,
-        MessageId::derive(GroupId::from_bytes([2; 16]), "key", b"content")
-    );
+    assert_ne!(id, MessageId::derive(GroupId::from_bytes([2; 16]), "key", b"content"));
 }
 
 #[test]
@@ -103,10 +85,7 @@ fn a_payload_identity_is_the_sha256_of_the_mls_bytes() {
 #[test]
 fn a_message_hash_survives_the_wire() {
     let hash = MessageHash::from_bytes([3; 32]);
-    assert_eq!(
-        MessageHash::try_from(&backend::MessageHash::from(hash)).unwrap(),
-        hash
-    );
+    assert_eq!(MessageHash::try_from(&backend::MessageHash::from(hash)).unwrap(), hash);
 }
 
 #[test]
@@ -155,35 +134,21 @@ fn topics_sort_as_their_bytes_do() {
 #[test]
 fn bytes_that_are_no_topic_are_refused_with_what_is_wrong() {
     assert_eq!(Topic::from_bytes(&[]), Err(TopicError::Empty));
-    assert_eq!(
-        Topic::from_bytes(&[5; 33]),
-        Err(TopicError::UnknownKind { found: 5 })
-    );
+    assert_eq!(Topic::from_bytes(&[5; 33]), Err(TopicError::UnknownKind { found: 5 }));
     assert_eq!(Topic::from_hex("zz"), Err(TopicError::Hex));
     assert_eq!(Topic::from_hex("0"), Err(TopicError::Hex));
     for kind in TopicKind::ALL {
-        for found in [
-            0,
-            kind.identifier_len() - 1,
-            kind.identifier_len() + 1,
-            48 - kind.identifier_len(),
-        ] {
+        for found in [0, kind.identifier_len() - 1, kind.identifier_len() + 1, 48 - kind.identifier_len()] {
             let mut bytes = vec![kind.byte()];
             bytes.resize(1 + found, 0);
-            assert_eq!(
-                Topic::from_bytes(&bytes),
-                Err(TopicError::IdentifierLength { kind, found })
-            );
+            assert_eq!(Topic::from_bytes(&bytes), Err(TopicError::IdentifierLength { kind, found }));
         }
     }
 }
 
 #[test]
 fn only_key_packages_have_no_ordered_read() {
-    let unordered: Vec<_> = TopicKind::ALL
-        .into_iter()
-        .filter(|kind| !kind.is_ordered())
-        .collect();
+    let unordered: Vec<_> = TopicKind::ALL.into_iter().filter(|kind| !kind.is_ordered()).collect();
     assert_eq!(unordered, [TopicKind::KeyPackage]);
 }
 
@@ -194,8 +159,5 @@ fn debug_forms_show_four_bytes_of_an_identifier() {
 
     assert_eq!(format!("{key:?}"), "InstallationKey(abababab…)");
     assert_eq!(format!("{:?}", Topic::welcome(key)), "welcome(abababab…)");
-    assert_eq!(
-        format!("{:?}", MessageId::from_bytes([1; 32])),
-        "MessageId(01010101…)"
-    );
+    assert_eq!(format!("{:?}", MessageId::from_bytes([1; 32])), "MessageId(01010101…)");
 }

@@ -7,8 +7,7 @@ use std::fmt::Write as _;
 use highwater_wire::FILE_DESCRIPTOR_SET;
 use prost::Message as _;
 use prost_types::{
-    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet,
-    ServiceDescriptorProto,
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet, ServiceDescriptorProto,
     field_descriptor_proto::{Label, Type},
 };
 
@@ -31,14 +30,8 @@ fn render(set: &FileDescriptorSet) -> String {
 
 fn message_blocks(scope: &str, message: &DescriptorProto, blocks: &mut Vec<String>) {
     let name = format!("{scope}.{}", message.name());
-    let map_entry = message
-        .options
-        .as_ref()
-        .is_some_and(|options| options.map_entry());
-    let mut block = format!(
-        "message {name}{}\n",
-        if map_entry { " (map entry)" } else { "" }
-    );
+    let map_entry = message.options.as_ref().is_some_and(|options| options.map_entry());
+    let mut block = format!("message {name}{}\n", if map_entry { " (map entry)" } else { "" });
     let mut fields: Vec<_> = message.field.iter().collect();
     fields.sort_by_key(|field| field.number());
     for field in fields {
@@ -62,10 +55,7 @@ fn field_line(message: &DescriptorProto, field: &FieldDescriptorProto) -> String
     };
     let kind = match field.r#type() {
         Type::Message | Type::Enum => field.type_name().trim_start_matches('.').to_owned(),
-        scalar => scalar
-            .as_str_name()
-            .trim_start_matches("TYPE_")
-            .to_lowercase(),
+        scalar => scalar.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
     };
     format!("{} {label}{} {kind}", field.number(), field.name())
 }
@@ -81,11 +71,7 @@ fn enum_block(scope: &str, descriptor: &EnumDescriptorProto) -> String {
 fn service_block(scope: &str, service: &ServiceDescriptorProto) -> String {
     let mut block = format!("service {scope}.{}\n", service.name());
     let side = |streams, name: &str| {
-        format!(
-            "{}{}",
-            if streams { "stream " } else { "" },
-            name.trim_start_matches('.')
-        )
+        format!("{}{}", if streams { "stream " } else { "" }, name.trim_start_matches('.'))
     };
     for method in &service.method {
         let input = side(method.client_streaming(), method.input_type());

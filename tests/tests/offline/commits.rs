@@ -13,33 +13,19 @@ async fn the_loser_of_a_commit_race_is_prepared_again_and_all_agree() {
     let group = alice.create_group(&mut world, &[&bo]).await;
     bo.join(&world).await;
     bo.catch_up(&world, group).await;
-    let first = alice
-        .change(&mut world, group, ChangeRequest::SetName("alice's".into()))
-        .await;
-    let second = bo
-        .change(
-            &mut world,
-            group,
-            ChangeRequest::SetDescription("bo's".into()),
-        )
-        .await;
+    let first = alice.change(&mut world, group, ChangeRequest::SetName("alice's".into())).await;
+    let second = bo.change(&mut world, group, ChangeRequest::SetDescription("bo's".into())).await;
     for peer in [&alice, &bo] {
         peer.catch_up(&world, group).await;
     }
-    assert!(matches!(
-        alice.outcome(first).await,
-        Outcome::Confirmed { .. }
-    ));
+    assert!(matches!(alice.outcome(first).await, Outcome::Confirmed { .. }));
     assert!(!bo.outcome(second).await.is_final(), "the loser isn't lost");
     bo.drain(&mut world, group).await;
     for peer in [&alice, &bo] {
         peer.catch_up(&world, group).await;
         peer.audit().await;
     }
-    assert!(matches!(
-        bo.outcome(second).await,
-        Outcome::Confirmed { .. }
-    ));
+    assert!(matches!(bo.outcome(second).await, Outcome::Confirmed { .. }));
     assert_eq!(alice.agreement(group).await, bo.agreement(group).await);
 }
 
@@ -61,10 +47,7 @@ async fn a_change_that_the_winner_already_made_is_confirmed_without_a_commit() {
     }
     let before = world.newest(Topic::group(group)).cloned();
     bo.drain(&mut world, group).await;
-    assert_eq!(
-        bo.outcome(second).await,
-        Outcome::Confirmed { sequence_id: None }
-    );
+    assert_eq!(bo.outcome(second).await, Outcome::Confirmed { sequence_id: None });
     assert_eq!(world.newest(Topic::group(group)).cloned(), before);
     alice.publish_welcomes(&mut world).await;
     assert_eq!(carol.join(&world).await.len(), 1);
@@ -83,21 +66,13 @@ async fn owed_welcomes_survive_a_restart_and_confirm_their_change() {
     }
     let group = alice.create_group(&mut world, &[]).await;
     let inboxes = guests.iter().map(|guest| guest.inbox).collect();
-    let intent = alice
-        .change(&mut world, group, ChangeRequest::AddMembers(inboxes))
-        .await;
+    let intent = alice.change(&mut world, group, ChangeRequest::AddMembers(inboxes)).await;
     alice.catch_up(&world, group).await;
     alice.restart().await;
-    assert!(matches!(
-        alice.outcome(intent).await,
-        Outcome::PublishedUnconfirmed { .. }
-    ));
+    assert!(matches!(alice.outcome(intent).await, Outcome::PublishedUnconfirmed { .. }));
     alice.audit().await;
     alice.publish_welcomes(&mut world).await;
-    assert!(matches!(
-        alice.outcome(intent).await,
-        Outcome::Confirmed { .. }
-    ));
+    assert!(matches!(alice.outcome(intent).await, Outcome::Confirmed { .. }));
     for guest in &guests {
         assert_eq!(guest.join(&world).await.len(), 1);
         assert_eq!(guest.agreement(group).await, alice.agreement(group).await);
@@ -118,9 +93,7 @@ async fn a_removed_member_stops_at_the_removal_and_keeps_what_it_had() {
     alice.send(&mut world, group, "for all").await;
     alice.catch_up(&world, group).await;
     let removed = BTreeSet::from([bo.inbox]);
-    alice
-        .change(&mut world, group, ChangeRequest::RemoveMembers(removed))
-        .await;
+    alice.change(&mut world, group, ChangeRequest::RemoveMembers(removed)).await;
     alice.catch_up(&world, group).await;
     alice.send(&mut world, group, "without bo").await;
     for peer in [&alice, &bo, &carol] {
@@ -130,11 +103,7 @@ async fn a_removed_member_stops_at_the_removal_and_keeps_what_it_had() {
     assert_eq!(carol.texts(group).await, ["for all", "without bo"]);
     assert_eq!(alice.agreement(group).await, carol.agreement(group).await);
     let again = bo.catch_up(&world, group).await;
-    assert_eq!(
-        (again.applied, again.rejected),
-        (0, 0),
-        "nothing is tried again"
-    );
+    assert_eq!((again.applied, again.rejected), (0, 0), "nothing is tried again");
     bo.audit().await;
 }
 

@@ -5,13 +5,8 @@ use highwater_wire::Topic;
 use highwater_wire::proto::backend::{ClientEnvelope, GroupMessage, client_envelope};
 
 fn garbage(data: Vec<u8>) -> ClientEnvelope {
-    let message = GroupMessage {
-        data,
-        ..GroupMessage::default()
-    };
-    ClientEnvelope {
-        payload: Some(client_envelope::Payload::GroupMessage(message)),
-    }
+    let message = GroupMessage { data, ..GroupMessage::default() };
+    ClientEnvelope { payload: Some(client_envelope::Payload::GroupMessage(message)) }
 }
 
 /// A bad last message is tried once and never again.
@@ -90,13 +85,9 @@ async fn a_commit_waits_for_identity_state_until_it_is_proven_absent() {
         }
         bo.receive(&world, topic).await;
         let held = bo.process(topic).await;
-        let Some(Stop::Held(hold)) = held.stop else {
-            panic!("not held")
-        };
+        let Some(Stop::Held(hold)) = held.stop else { panic!("not held") };
         assert!(matches!(hold.cause, HoldCause::Dependency(_)));
-        let [need @ Need::Identity { inbox, .. }] = hold.needs.as_slice() else {
-            panic!("{:?}", hold.needs)
-        };
+        let [need @ Need::Identity { inbox, .. }] = hold.needs.as_slice() else { panic!("{:?}", hold.needs) };
         assert_eq!(*inbox, carol.inbox);
         bo.restart().await;
         if absent {

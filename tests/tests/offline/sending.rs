@@ -41,25 +41,12 @@ async fn an_echo_confirms_without_a_reply_and_a_reply_alone_does_not() {
     let bytes = alice.prepare(&world, group).await;
     let sequence_id = world.publish(&bytes[0]);
     alice.catch_up(&world, group).await;
-    assert_eq!(
-        alice.outcome(intent).await,
-        Outcome::Confirmed {
-            sequence_id: Some(sequence_id)
-        }
-    );
+    assert_eq!(alice.outcome(intent).await, Outcome::Confirmed { sequence_id: Some(sequence_id) });
     assert_eq!(alice.messages(group).await.last().unwrap().id, message);
     // The reply came; the echo didn't yet.
     let (intent, _) = alice.send(&mut world, group, "two").await;
     let outcome = alice.outcome(intent).await;
-    assert!(
-        matches!(
-            outcome,
-            Outcome::PublishedUnconfirmed {
-                sequence_id: Some(_)
-            }
-        ),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Outcome::PublishedUnconfirmed { sequence_id: Some(_) }), "{outcome:?}");
     assert_eq!(alice.texts(group).await, ["one"]);
     alice.catch_up(&world, group).await;
     assert_eq!(alice.texts(group).await, ["one", "two"]);
@@ -104,12 +91,7 @@ async fn a_message_that_lagged_too_many_epochs_is_made_again() {
         let (intent, id) = alice.queue(group, "late").await;
         let bytes = alice.prepare(&world, group).await;
         for n in 0..commits {
-            bo.change(
-                &mut world,
-                group,
-                ChangeRequest::SetName(format!("name {n}")),
-            )
-            .await;
+            bo.change(&mut world, group, ChangeRequest::SetName(format!("name {n}"))).await;
             bo.catch_up(&world, group).await;
         }
         world.publish(&bytes[0]);
@@ -122,10 +104,7 @@ async fn a_message_that_lagged_too_many_epochs_is_made_again() {
             alice.catch_up(&world, group).await;
         }
         bo.catch_up(&world, group).await;
-        assert!(matches!(
-            alice.outcome(intent).await,
-            Outcome::Confirmed { .. }
-        ));
+        assert!(matches!(alice.outcome(intent).await, Outcome::Confirmed { .. }));
         for peer in [&alice, &bo] {
             let texts: Vec<_> = peer
                 .messages(group)
@@ -162,19 +141,11 @@ async fn intents_end_with_the_membership_they_were_made_in() {
         .await;
     bo.prepare(&world, group).await;
     let members = std::collections::BTreeSet::from([bo.inbox]);
-    alice
-        .change(
-            &mut world,
-            group,
-            ChangeRequest::RemoveMembers(members.clone()),
-        )
-        .await;
+    alice.change(&mut world, group, ChangeRequest::RemoveMembers(members.clone())).await;
     alice.catch_up(&world, group).await;
     bo.catch_up(&world, group).await;
     assert_eq!(bo.outcome(rename).await, Outcome::InactiveGroup);
-    alice
-        .change(&mut world, group, ChangeRequest::AddMembers(members))
-        .await;
+    alice.change(&mut world, group, ChangeRequest::AddMembers(members)).await;
     alice.catch_up(&world, group).await;
     alice.publish_welcomes(&mut world).await;
     bo.restart().await;
@@ -183,10 +154,7 @@ async fn intents_end_with_the_membership_they_were_made_in() {
     let (intent, _) = bo.send(&mut world, group, "m1").await;
     bo.catch_up(&world, group).await;
     alice.catch_up(&world, group).await;
-    assert!(matches!(
-        bo.outcome(intent).await,
-        Outcome::Confirmed { .. }
-    ));
+    assert!(matches!(bo.outcome(intent).await, Outcome::Confirmed { .. }));
     assert_eq!(alice.texts(group).await, ["m1"]);
     bo.audit().await;
 }

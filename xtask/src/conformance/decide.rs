@@ -61,9 +61,7 @@ impl Row {
             (Status::Built, true) => Verdict::Fail,
             (Status::Planned, false) => Verdict::Fail,
             (Status::Partial | Status::Planned, true) => Verdict::Open,
-            (Status::Built | Status::Partial, false) if self.tests.iter().all(passed) => {
-                Verdict::Pass
-            }
+            (Status::Built | Status::Partial, false) if self.tests.iter().all(passed) => Verdict::Pass,
             (Status::Built | Status::Partial, false) => Verdict::Fail,
         }
     }
@@ -76,9 +74,7 @@ pub(crate) fn rows(catalogue: &Catalogue, shown: &[ShownTest], ran: &[RanTest]) 
             id: id.clone(),
             status: requirement.status,
             reason: requirement.reason.clone(),
-            tests: naming
-                .map(|test| (spoken(test), outcome(test, ran)))
-                .collect(),
+            tests: naming.map(|test| (spoken(test), outcome(test, ran))).collect(),
         }
     };
     catalogue.requirements.iter().map(row).collect()
@@ -88,13 +84,8 @@ pub(crate) fn rows(catalogue: &Catalogue, shown: &[ShownTest], ran: &[RanTest]) 
 pub(crate) fn failures(catalogue: &Catalogue, rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for row in rows.iter().filter(|row| row.verdict() == Verdict::Fail) {
-        let not_passed = row
-            .tests
-            .iter()
-            .filter(|(_, outcome)| *outcome != TestOutcome::Passed);
-        let broken: Vec<_> = not_passed
-            .map(|(name, outcome)| format!("{name} ({outcome})"))
-            .collect();
+        let not_passed = row.tests.iter().filter(|(_, outcome)| *outcome != TestOutcome::Passed);
+        let broken: Vec<_> = not_passed.map(|(name, outcome)| format!("{name} ({outcome})")).collect();
         let (what, fix) = if row.status == Status::Planned {
             planned_with_tests(&row.id)
         } else if row.tests.is_empty() {
@@ -111,10 +102,7 @@ pub(crate) fn failures(catalogue: &Catalogue, rows: &[Row]) -> Vec<Finding> {
 
 /// Where catalogue and tests disagree before anything has run.
 pub(crate) fn check_claims(catalogue: &Catalogue, shown: &[ShownTest]) -> Vec<Finding> {
-    let claimed: BTreeSet<&str> = shown
-        .iter()
-        .flat_map(|test| test.ids.iter().map(String::as_str))
-        .collect();
+    let claimed: BTreeSet<&str> = shown.iter().flat_map(|test| test.ids.iter().map(String::as_str)).collect();
     let mut findings = Vec::new();
     for (id, requirement) in &catalogue.requirements {
         let (what, fix) = match (requirement.status, claimed.contains(id.as_str())) {
@@ -138,10 +126,7 @@ pub(crate) fn check_claims(catalogue: &Catalogue, shown: &[ShownTest]) -> Vec<Fi
 }
 
 fn planned_with_tests(id: &str) -> (String, String) {
-    (
-        format!("{id} is planned but tests show it"),
-        "say partial with a reason, or built".to_owned(),
-    )
+    (format!("{id} is planned but tests show it"), "say partial with a reason, or built".to_owned())
 }
 
 fn built_without_tests(id: &str) -> (String, String) {
@@ -154,11 +139,7 @@ fn built_without_tests(id: &str) -> (String, String) {
 fn spoken(test: &ShownTest) -> String {
     let mut parts = test.file.components().map(|part| part.as_os_str());
     let top = parts.next().unwrap_or_default();
-    let place = if top == "crates" {
-        parts.next().unwrap_or_default()
-    } else {
-        top
-    };
+    let place = if top == "crates" { parts.next().unwrap_or_default() } else { top };
     format!("{}: {}", place.to_string_lossy(), test.name)
 }
 
@@ -216,13 +197,7 @@ mod tests {
 
     fn row(status: Status, outcomes: &[TestOutcome]) -> Verdict {
         let tests = outcomes.iter().map(|outcome| ("t".to_owned(), *outcome));
-        Row {
-            id: "STR-001".to_owned(),
-            status,
-            reason: String::new(),
-            tests: tests.collect(),
-        }
-        .verdict()
+        Row { id: "STR-001".to_owned(), status, reason: String::new(), tests: tests.collect() }.verdict()
     }
 
     #[test]
@@ -251,36 +226,16 @@ mod tests {
     }
 
     fn ran(package: &str, source: &str, name: &str, outcome: TestOutcome) -> RanTest {
-        RanTest {
-            package: package.into(),
-            source: source.into(),
-            name: name.to_owned(),
-            outcome,
-        }
+        RanTest { package: package.into(), source: source.into(), name: name.to_owned(), outcome }
     }
 
     #[test]
     fn a_test_is_found_by_package_file_and_module() {
         let lib = "crates/receipt/src/lib.rs";
         let runs = [
-            ran(
-                "crates/receipt",
-                lib,
-                "admit::tests::keeps",
-                TestOutcome::Passed,
-            ),
-            ran(
-                "crates/receipt",
-                lib,
-                "fair::tests::keeps",
-                TestOutcome::Failed,
-            ),
-            ran(
-                "crates/store",
-                "crates/store/src/lib.rs",
-                "admit::tests::keeps",
-                TestOutcome::Ignored,
-            ),
+            ran("crates/receipt", lib, "admit::tests::keeps", TestOutcome::Passed),
+            ran("crates/receipt", lib, "fair::tests::keeps", TestOutcome::Failed),
+            ran("crates/store", "crates/store/src/lib.rs", "admit::tests::keeps", TestOutcome::Ignored),
         ];
         let test = shown("crates/receipt/src/admit.rs", &["tests"]);
         assert_eq!(outcome(&test, &runs), TestOutcome::Passed);

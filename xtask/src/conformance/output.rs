@@ -122,10 +122,8 @@ test crates/wire/src/lib.rs - (line 3) ... ok
     #[test]
     fn results_belong_to_the_executable_whose_header_came_before() {
         let ran = parse(OUTPUT, Path::new("/r")).unwrap();
-        let told: Vec<_> = ran
-            .iter()
-            .map(|t| (t.source.to_str().unwrap(), t.name.as_str(), t.outcome))
-            .collect();
+        let told: Vec<_> =
+            ran.iter().map(|t| (t.source.to_str().unwrap(), t.name.as_str(), t.outcome)).collect();
         let wire = "crates/wire/src/lib.rs";
         assert_eq!(
             told,

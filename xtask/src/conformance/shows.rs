@@ -23,11 +23,8 @@ const HOW: &str = "write `/// Shows: ID, ID.` right above the test attribute";
 pub(crate) fn parse(file: &Path, text: &str) -> (Vec<ShownTest>, Vec<Finding>) {
     let source = Source::scan(text);
     let modules = modules_by_line(&source.code);
-    let comments: BTreeMap<usize, &str> = source
-        .comments
-        .iter()
-        .map(|comment| (comment.line, comment.text.as_str()))
-        .collect();
+    let comments: BTreeMap<usize, &str> =
+        source.comments.iter().map(|comment| (comment.line, comment.text.as_str())).collect();
     let mut reader = Reader {
         file,
         head: Vec::new(),
@@ -72,11 +69,7 @@ struct Reader<'f> {
 
 impl Reader<'_> {
     fn comment(&mut self, line: usize, text: &str) {
-        let slashes = if text.starts_with("///") || text.starts_with("//!") {
-            3
-        } else {
-            2
-        };
+        let slashes = if text.starts_with("///") || text.starts_with("//!") { 3 } else { 2 };
         let (kind, said) = text.split_at(slashes);
         let said = said.trim();
         if let Some(list) = said.strip_prefix("Shows:") {

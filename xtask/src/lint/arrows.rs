@@ -82,9 +82,7 @@ impl Manifest {
 
     fn line_naming(&self, dependency: &str) -> usize {
         let names = |line: &str| {
-            line.trim_start()
-                .strip_prefix(dependency)
-                .is_some_and(|rest| rest.starts_with(['.', ' ', '=']))
+            line.trim_start().strip_prefix(dependency).is_some_and(|rest| rest.starts_with(['.', ' ', '=']))
         };
         self.text.lines().position(names).map_or(1, |at| at + 1)
     }
@@ -141,19 +139,12 @@ fn row(line: usize, cells: &[String]) -> Option<(String, Row)> {
         .map(|entry| entry.trim().trim_matches('`').to_owned())
         .filter(|entry| !entry.is_empty() && entry != "–" && entry != "-")
         .collect();
-    let row = Row {
-        line,
-        floor: floor.parse().ok(),
-        folder: folder.trim_matches('`').to_owned(),
-        depends,
-    };
+    let row = Row { line, floor: floor.parse().ok(), folder: folder.trim_matches('`').to_owned(), depends };
     Some((name, row))
 }
 
 fn resolve<'r>(rows: &'r Rows, entry: &str) -> Option<&'r str> {
-    rows.iter()
-        .find(|(name, row)| *name == entry || row.folder == entry)
-        .map(|(name, _)| name.as_str())
+    rows.iter().find(|(name, row)| *name == entry || row.folder == entry).map(|(name, _)| name.as_str())
 }
 
 /// The table must agree with itself before anything is held against it.
@@ -241,9 +232,7 @@ fn check_package(rows: &Rows, package: &Package, manifest: &Manifest) -> Vec<Fin
             complain(format!("{name} may not depend on {target}"), fix);
         } else if offline && NETWORK_CRATES.contains(&target) {
             complain(
-                format!(
-                    "{name} is below sync and may not reach the network, but depends on {target}"
-                ),
+                format!("{name} is below sync and may not reach the network, but depends on {target}"),
                 "return what is needed from outside as a value and let sync resolve it",
             );
         }
@@ -280,34 +269,21 @@ after";
         assert!(table.is_empty(), "{table:?}");
         let dependencies: Vec<_> = dependencies
             .iter()
-            .map(|(name, kind)| Dependency {
-                name: (*name).to_owned(),
-                kind: *kind,
-            })
+            .map(|(name, kind)| Dependency { name: (*name).to_owned(), kind: *kind })
             .collect();
-        let lines = dependencies
-            .iter()
-            .map(|d| format!("{}.workspace = true\n", d.name));
+        let lines = dependencies.iter().map(|d| format!("{}.workspace = true\n", d.name));
         let manifest = Manifest {
             path: "Cargo.toml".into(),
             text: format!("[dependencies]\n{}", lines.collect::<String>()),
         };
-        let package = Package {
-            name: name.to_owned(),
-            manifest_path: "Cargo.toml".into(),
-            dependencies,
-        };
+        let package = Package { name: name.to_owned(), manifest_path: "Cargo.toml".into(), dependencies };
         let findings = check_package(&rows, &package, &manifest);
         findings.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn what_is_reachable_may_be_named_directly() {
-        let dependencies = [
-            ("highwater-wire", None),
-            ("highwater-store", None),
-            ("sqlx", None),
-        ];
+        let dependencies = [("highwater-wire", None), ("highwater-store", None), ("sqlx", None)];
         assert!(findings_for("highwater-receipt", &dependencies).is_empty());
     }
 
@@ -321,10 +297,7 @@ after";
 
     #[test]
     fn nothing_below_sync_takes_a_network_crate_but_wire_and_transport() {
-        assert_eq!(
-            findings_for("highwater-receipt", &[("tonic", None)]).len(),
-            1
-        );
+        assert_eq!(findings_for("highwater-receipt", &[("tonic", None)]).len(), 1);
         assert!(findings_for("highwater-wire", &[("tonic", None)]).is_empty());
         assert!(findings_for("highwater-sync", &[("tonic", None)]).is_empty());
     }

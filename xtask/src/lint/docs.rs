@@ -46,18 +46,12 @@ fn pointers(text: &str) -> Vec<Pointer> {
             fenced = !fenced;
         } else if !fenced {
             let number = index + 1;
-            found.extend(links(line).map(|target| Pointer::Link {
-                line: number,
-                target: target.to_owned(),
-            }));
+            found.extend(links(line).map(|target| Pointer::Link { line: number, target: target.to_owned() }));
             let spans = line.split('`').skip(1).step_by(2);
             found.extend(
                 spans
                     .filter(|span| is_path(span))
-                    .map(|path| Pointer::Named {
-                        line: number,
-                        path: path.to_owned(),
-                    }),
+                    .map(|path| Pointer::Named { line: number, path: path.to_owned() }),
             );
         }
     }
@@ -89,22 +83,13 @@ fn check_pointer(root: &Path, document: &Path, pointer: &Pointer) -> Option<Find
                 Some((path, heading)) => (path, Some(heading)),
                 None => (target.as_str(), None),
             };
-            let file = if path.is_empty() {
-                root.join(document)
-            } else {
-                folder.join(path)
-            };
+            let file = if path.is_empty() { root.join(document) } else { folder.join(path) };
             if !file.exists() {
                 return Some(missing(document, *line, target));
             }
             let heading = heading?;
             (!has_heading(&file, heading)).then(|| {
-                Finding::new(
-                    document,
-                    *line,
-                    format!("{target}: no such heading"),
-                    "name one the file has",
-                )
+                Finding::new(document, *line, format!("{target}: no such heading"), "name one the file has")
             })
         }
         Pointer::Named { line, path } => {
@@ -116,12 +101,7 @@ fn check_pointer(root: &Path, document: &Path, pointer: &Pointer) -> Option<Find
 }
 
 fn missing(document: &Path, line: usize, path: &str) -> Finding {
-    Finding::new(
-        document,
-        line,
-        format!("{path} doesn't exist"),
-        "correct the path or remove it",
-    )
+    Finding::new(document, line, format!("{path} doesn't exist"), "correct the path or remove it")
 }
 
 fn has_heading(file: &Path, wanted: &str) -> bool {
@@ -151,20 +131,14 @@ mod tests {
     fn findings(path: &str, text: &str) -> Vec<Finding> {
         let root = workspace::root();
         let catalogue = Catalogue::load(&root).unwrap();
-        let file = TextFile {
-            path: path.into(),
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: path.into(), text: text.to_owned() };
         check(&root, &[file], &catalogue)
     }
 
     #[test]
     fn an_unknown_id_is_found_in_any_text() {
         let unknown = format!("{}-{}", "STR", 999);
-        let found = findings(
-            "crates/x/src/lib.rs",
-            &format!("//! STR-001\n//! {unknown}"),
-        );
+        let found = findings("crates/x/src/lib.rs", &format!("//! STR-001\n//! {unknown}"));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 2);
     }
@@ -175,10 +149,7 @@ mod tests {
                     [c](https://example.org/x)\n```\n[d](fenced.md)\n```\n";
         let found = findings("docs/guide.md", text);
         let whats: Vec<_> = found.iter().map(|f| f.what.as_str()).collect();
-        assert_eq!(
-            whats,
-            ["gone.md doesn't exist", "docs/gone.md doesn't exist"]
-        );
+        assert_eq!(whats, ["gone.md doesn't exist", "docs/gone.md doesn't exist"]);
     }
 
     #[test]

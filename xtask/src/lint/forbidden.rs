@@ -9,23 +9,12 @@ const EVERYWHERE: [(&str, &str); 4] = [
     ("todo!", "finish it"),
     ("unimplemented!", "finish it"),
     ("dbg!", "remove it or trace"),
-    (
-        "#[ignore",
-        "make the test run, or guard a long one by HIGHWATER_SOAK",
-    ),
+    ("#[ignore", "make the test run, or guard a long one by HIGHWATER_SOAK"),
 ];
 
 /// Folders whose code stands below sync and has no business with sockets (transport and wire aside).
-const OFFLINE: [&str; 8] = [
-    "delivery",
-    "identity",
-    "join",
-    "mls",
-    "outbox",
-    "processing",
-    "receipt",
-    "store",
-];
+const OFFLINE: [&str; 8] =
+    ["delivery", "identity", "join", "mls", "outbox", "processing", "receipt", "store"];
 const SOCKETS: [&str; 3] = ["std::net::Tcp", "std::net::Udp", "tokio::net"];
 
 pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
@@ -35,9 +24,7 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
             continue;
         }
         let source = Source::scan(&file.text);
-        let offline = OFFLINE
-            .iter()
-            .any(|folder| file.path.starts_with(format!("crates/{folder}/src")));
+        let offline = OFFLINE.iter().any(|folder| file.path.starts_with(format!("crates/{folder}/src")));
         for (index, line) in source.code.lines().enumerate() {
             for (pattern, fix) in EVERYWHERE {
                 if has(line, pattern) {
@@ -73,17 +60,13 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        let file = TextFile {
-            path: path.into(),
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: path.into(), text: text.to_owned() };
         check(&[file]).iter().map(|finding| finding.line).collect()
     }
 
     #[test]
     fn leftovers_are_found_in_code_and_not_in_prose() {
-        let text =
-            "fn a() { todo!() }\n// todo!\nlet s = \"dbg!\";\n#[ignore = \"slow\"]\nmy_todo!();\n";
+        let text = "fn a() { todo!() }\n// todo!\nlet s = \"dbg!\";\n#[ignore = \"slow\"]\nmy_todo!();\n";
         assert_eq!(lines("crates/wire/src/lib.rs", text), [1, 4]);
         assert!(lines("xtask/src/main.rs", text).is_empty());
     }

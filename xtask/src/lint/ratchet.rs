@@ -67,7 +67,8 @@ fn compare(sizes: &BTreeMap<String, usize>, records: &BTreeMap<String, usize>) -
             }
             Some(_) => continue,
         };
-        let fix = "split it by idea, or record it with `cargo xtask lint --fix-ratchet` and say why in the commit";
+        let fix =
+            "split it by idea, or record it with `cargo xtask lint --fix-ratchet` and say why in the commit";
         findings.push(Finding::new(path, 1, what, fix));
     }
     for path in records.keys() {
@@ -109,9 +110,7 @@ mod tests {
 
     #[test]
     fn records_survive_being_written() {
-        let records = Records {
-            files: map(&[("crates/a/src/b.rs", 512)]),
-        };
+        let records = Records { files: map(&[("crates/a/src/b.rs", 512)]) };
         let text = format!("{HEAD}{}", toml::to_string(&records).unwrap());
         let read: Records = toml::from_str(&text).unwrap();
         assert_eq!(read.files, records.files);

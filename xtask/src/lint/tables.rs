@@ -51,10 +51,7 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
             findings.push(Finding::new(
                 &text.path,
                 line,
-                format!(
-                    "{} names {table}, a table of {}",
-                    text.folder, owners[&table]
-                ),
+                format!("{} names {table}, a table of {}", text.folder, owners[&table]),
                 format!("call a function of {} with the transaction", owners[&table]),
             ));
         }
@@ -65,11 +62,8 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
 /// The string literals of a crate's source, and its SQL files whole.
 fn sql_texts(file: &TextFile) -> Vec<SqlText> {
     let mut parts = file.path.components();
-    let (
-        Some(Component::Normal(top)),
-        Some(Component::Normal(folder)),
-        Some(Component::Normal(inner)),
-    ) = (parts.next(), parts.next(), parts.next())
+    let (Some(Component::Normal(top)), Some(Component::Normal(folder)), Some(Component::Normal(inner))) =
+        (parts.next(), parts.next(), parts.next())
     else {
         return Vec::new();
     };
@@ -101,9 +95,7 @@ fn sql_texts(file: &TextFile) -> Vec<SqlText> {
 
 fn is_test_file(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "tests")
-        || path
-            .file_stem()
-            .is_some_and(|stem| stem == "tests" || stem.to_string_lossy().ends_with("_tests"))
+        || path.file_stem().is_some_and(|stem| stem == "tests" || stem.to_string_lossy().ends_with("_tests"))
 }
 
 /// Words with the line each stands on.
@@ -121,11 +113,8 @@ fn words(text: &SqlText) -> Vec<(usize, &str)> {
 
 fn created_tables(text: &SqlText) -> Vec<(usize, String)> {
     let words = words(text);
-    let is = |at: usize, keyword: &str| {
-        words
-            .get(at)
-            .is_some_and(|(_, word)| word.eq_ignore_ascii_case(keyword))
-    };
+    let is =
+        |at: usize, keyword: &str| words.get(at).is_some_and(|(_, word)| word.eq_ignore_ascii_case(keyword));
     let mut found = Vec::new();
     for at in 0..words.len() {
         if !is(at, "create") {
@@ -172,10 +161,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> TextFile {
-        TextFile {
-            path: path.into(),
-            text: text.to_owned(),
-        }
+        TextFile { path: path.into(), text: text.to_owned() }
     }
 
     fn receipt() -> TextFile {
@@ -199,10 +185,7 @@ mod tests {
 
     #[test]
     fn the_owner_may_name_its_own_table() {
-        let own = file(
-            "crates/receipt/src/admit.rs",
-            "q(\"INSERT INTO receipt_pending VALUES (1)\")",
-        );
+        let own = file("crates/receipt/src/admit.rs", "q(\"INSERT INTO receipt_pending VALUES (1)\")");
         assert!(check(&[receipt(), own]).is_empty());
     }
 
@@ -217,10 +200,7 @@ mod tests {
 
     #[test]
     fn a_server_table_counts_only_where_sql_expects_a_table() {
-        let server = file(
-            "crates/backend/src/schema.rs",
-            "const S: &str = \"CREATE TABLE envelopes (x)\";",
-        );
+        let server = file("crates/backend/src/schema.rs", "const S: &str = \"CREATE TABLE envelopes (x)\";");
         let prose = file("crates/sync/src/a.rs", "log(\"envelopes arrived\")");
         let query = file("crates/sync/src/b.rs", "q(\"SELECT x FROM envelopes\")");
         let findings = check(&[server, prose, query]);

@@ -13,12 +13,7 @@ pub(super) struct Bucket {
 impl Bucket {
     pub(super) fn full(per_second: u32, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
-        Self {
-            per_second: f64::from(per_second),
-            burst,
-            tokens: burst,
-            filled: now,
-        }
+        Self { per_second: f64::from(per_second), burst, tokens: burst, filled: now }
     }
 
     /// Takes one token; `false` when there is none.

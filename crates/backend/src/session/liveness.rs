@@ -10,10 +10,7 @@ use super::{Action, Capture, Challenge, Frame, Held, Kind, Session};
 impl Session {
     /// When [`Event::Tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let stall = self
-            .held
-            .as_ref()
-            .map(|held| held.since + self.timing.stall_wait);
+        let stall = self.held.as_ref().map(|held| held.since + self.timing.stall_wait);
         let silence = match (&self.challenge, self.started()) {
             (None, true) => Some(self.last_admission + self.timing.keepalive),
             (Some(challenge), _) => challenge.deadline,
@@ -27,10 +24,7 @@ impl Session {
     }
 
     pub(super) fn taken(&mut self, now: Instant) {
-        let Some(Held {
-            ping: Some(nonce), ..
-        }) = self.held.take()
-        else {
+        let Some(Held { ping: Some(nonce), .. }) = self.held.take() else {
             return;
         };
         if let Some(challenge) = &mut self.challenge
@@ -41,18 +35,11 @@ impl Session {
     }
 
     pub(super) fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self
-            .held
-            .as_ref()
-            .is_some_and(|held| now >= held.since + self.timing.stall_wait)
-        {
+        if self.held.as_ref().is_some_and(|held| now >= held.since + self.timing.stall_wait) {
             let status = Status::resource_exhausted("the reader is too slow");
             return self.end(Some(status), false, actions);
         }
-        if let Some(Challenge {
-            deadline: Some(deadline),
-            ..
-        }) = &self.challenge
+        if let Some(Challenge { deadline: Some(deadline), .. }) = &self.challenge
             && now >= *deadline
         {
             let status = Status::deadline_exceeded("no Pong in time");
@@ -69,10 +56,7 @@ impl Session {
             Kind::Native => {
                 let nonce = self.next_nonce;
                 self.next_nonce = self.next_nonce.wrapping_add(1);
-                self.challenge = Some(Challenge {
-                    nonce,
-                    deadline: None,
-                });
+                self.challenge = Some(Challenge { nonce, deadline: None });
                 self.admit(Frame::Ping(nonce), now, actions);
             }
             Kind::Static if self.outbound.ends_in_keepalive() => self.last_admission = now,

@@ -59,9 +59,7 @@ impl Frame {
         // A target: topic of 33 bytes, id of at most 10, tags and lengths.
         const TARGET_BYTES: usize = 56;
         match self {
-            Self::Started { targets } | Self::Applied { targets, .. } => {
-                32 + targets.len() * TARGET_BYTES
-            }
+            Self::Started { targets } | Self::Applied { targets, .. } => 32 + targets.len() * TARGET_BYTES,
             Self::Messages(_) | Self::Ping(_) | Self::Pong(_) | Self::Keepalive => 16,
         }
     }
@@ -118,29 +116,16 @@ impl Outbound {
 
     /// Whether the last frame is a sign of life that a second one would only repeat.
     pub(super) fn ends_in_keepalive(&self) -> bool {
-        matches!(
-            self.queue.back(),
-            Some(Queued {
-                frame: Frame::Keepalive,
-                ..
-            })
-        )
+        matches!(self.queue.back(), Some(Queued { frame: Frame::Keepalive, .. }))
     }
 
     /// Admits an envelope if it fits beside `reserved` bytes: into the last frame while that is below
     /// its target, else into a frame of its own.
-    pub(super) fn push_delivery(
-        &mut self,
-        delivery: &Arc<Delivery>,
-        reserved: usize,
-    ) -> Result<(), Full> {
+    pub(super) fn push_delivery(&mut self, delivery: &Arc<Delivery>, reserved: usize) -> Result<(), Full> {
         if self.bytes + reserved + delivery.bytes > self.data_bytes {
             return Err(Full);
         }
-        if let Some(Queued {
-            frame: Frame::Messages(envelopes),
-            bytes,
-        }) = self.queue.back_mut()
+        if let Some(Queued { frame: Frame::Messages(envelopes), bytes }) = self.queue.back_mut()
             && *bytes + delivery.bytes <= self.frame_target
         {
             envelopes.push(Arc::clone(delivery));
@@ -150,10 +135,7 @@ impl Outbound {
                 return Err(Full);
             }
             let frame = Frame::Messages(vec![Arc::clone(delivery)]);
-            self.queue.push_back(Queued {
-                frame,
-                bytes: delivery.bytes,
-            });
+            self.queue.push_back(Queued { frame, bytes: delivery.bytes });
         }
         self.bytes += delivery.bytes;
         Ok(())
@@ -164,14 +146,9 @@ impl Outbound {
     pub(super) fn fetch_room(&self) -> usize {
         // Two consecutive frames of envelopes hold more than one target together.
         let slots = self.data_frames.saturating_sub(self.queue.len());
-        let by_frames =
-            (slots / 2).max(usize::from(slots == 1 && self.queue.is_empty())) * self.frame_target;
+        let by_frames = (slots / 2).max(usize::from(slots == 1 && self.queue.is_empty())) * self.frame_target;
         let room = self.data_bytes.saturating_sub(self.bytes).min(by_frames);
-        if room >= self.frame_target.min(self.data_bytes) {
-            room
-        } else {
-            0
-        }
+        if room >= self.frame_target.min(self.data_bytes) { room } else { 0 }
     }
 
     pub(super) fn pop(&mut self) -> Option<Frame> {

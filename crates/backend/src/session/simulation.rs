@@ -37,12 +37,7 @@ fn sequence(id: u64) -> SequenceId {
 
 fn delivery(topic: Topic, id: u64) -> Arc<Delivery> {
     let envelope = backend::ServerEnvelope::default();
-    Arc::new(Delivery {
-        topic,
-        sequence_id: sequence(id),
-        bytes: ROW_BYTES,
-        envelope,
-    })
+    Arc::new(Delivery { topic, sequence_id: sequence(id), bytes: ROW_BYTES, envelope })
 }
 
 fn small_limits() -> Limits {
@@ -63,11 +58,7 @@ fn small_limits() -> Limits {
 /// A read that the store has or hasn't looked at yet.
 enum Read {
     Heads(Vec<Topic>),
-    Fetch {
-        reads: Vec<TopicRead>,
-        rows: usize,
-        bytes: usize,
-    },
+    Fetch { reads: Vec<TopicRead>, rows: usize, bytes: usize },
     Done(Event),
 }
 
@@ -137,18 +128,11 @@ impl World {
                     self.registered.retain(|topic| !topics.contains(topic));
                 }
                 Action::CaptureHeads(topics) => self.reads.push(Read::Heads(topics)),
-                Action::Fetch {
-                    reads,
-                    rows_per_topic: rows,
-                    bytes,
-                } => {
+                Action::Fetch { reads, rows_per_topic: rows, bytes } => {
                     self.reads.push(Read::Fetch { reads, rows, bytes });
                 }
                 Action::Send(frame) => {
-                    assert!(
-                        self.slot.replace(frame).is_none(),
-                        "the transport held a frame"
-                    );
+                    assert!(self.slot.replace(frame).is_none(), "the transport held a frame");
                 }
                 Action::End(end) => panic!("the session ended: {end:?}"),
             }
@@ -205,16 +189,12 @@ impl World {
                 .iter()
                 .map(|(topic, after)| TopicQuery {
                     topic: Some(topic.to_proto()),
-                    cursor: Some(backend::Cursor {
-                        sequence_id: *after,
-                    }),
+                    cursor: Some(backend::Cursor { sequence_id: *after }),
                 })
                 .collect(),
             removes: removes.iter().map(Topic::to_proto).collect(),
         });
-        self.to_server.push_back(backend::SubscribeRequest {
-            request: Some(request),
-        });
+        self.to_server.push_back(backend::SubscribeRequest { request: Some(request) });
         // Only what was absent is a new registration.
         adds.retain(|(topic, _)| self.reader.wanted.insert(*topic));
         removes.retain(|topic| self.reader.wanted.remove(topic));
@@ -268,11 +248,7 @@ impl World {
                     .collect(),
             ),
             Read::Fetch { reads, rows, bytes } => {
-                let bytes = if self.dice.roll(3) == 0 {
-                    ROW_BYTES
-                } else {
-                    *bytes
-                };
+                let bytes = if self.dice.roll(3) == 0 { ROW_BYTES } else { *bytes };
                 Event::Fetched(self.pages(reads, *rows, bytes))
             }
         };
@@ -296,23 +272,14 @@ impl World {
             }
             let count = above.len().min(rows).min(room);
             room -= count;
-            let envelopes = above[..count]
-                .iter()
-                .map(|id| delivery(read.topic, *id))
-                .collect();
-            pages.push(Page {
-                envelopes,
-                has_more: above.len() > count,
-            });
+            let envelopes = above[..count].iter().map(|id| delivery(read.topic, *id)).collect();
+            pages.push(Page { envelopes, has_more: above.len() > count });
         }
         pages
     }
 
     fn answer(&mut self) {
-        if let Some(index) = self
-            .reads
-            .iter()
-            .position(|read| matches!(read, Read::Done(_)))
+        if let Some(index) = self.reads.iter().position(|read| matches!(read, Read::Done(_)))
             && let Read::Done(event) = self.reads.swap_remove(index)
         {
             self.tell(event);
@@ -336,19 +303,13 @@ impl World {
                 assert_eq!(id, sent, "acknowledgements follow update order");
                 let added: Vec<Topic> = adds.iter().map(|(topic, _)| *topic).collect();
                 let acknowledged: Vec<Topic> = targets.iter().map(|(topic, _)| *topic).collect();
-                assert_eq!(
-                    acknowledged, added,
-                    "targets of new registrations, in add order"
-                );
+                assert_eq!(acknowledged, added, "targets of new registrations, in add order");
                 for (topic, target) in targets {
                     let rows = self.rows.get(&topic);
                     assert!(target == 0 || rows.is_some_and(|rows| rows.contains(&target)));
                 }
                 for topic in removes {
-                    reader
-                        .floors
-                        .remove(&topic)
-                        .expect("removed topics were active");
+                    reader.floors.remove(&topic).expect("removed topics were active");
                 }
                 reader.floors.extend(adds);
             }
@@ -359,11 +320,7 @@ impl World {
                     let floor = reader.floors.get_mut(&delivery.topic);
                     let floor = floor.expect("no message before or after its registration");
                     let next = self.rows[&delivery.topic].iter().find(|row| **row > *floor);
-                    assert_eq!(
-                        next,
-                        Some(&id),
-                        "ascending, nothing repeated, nothing left out"
-                    );
+                    assert_eq!(next, Some(&id), "ascending, nothing repeated, nothing left out");
                     *floor = id;
                 }
             }
@@ -398,12 +355,7 @@ impl World {
         assert_eq!(active, self.reader.wanted);
         assert_eq!(active, self.registered);
         for (topic, floor) in &self.reader.floors {
-            let last = self
-                .rows
-                .get(topic)
-                .and_then(|rows| rows.last())
-                .copied()
-                .unwrap_or(0);
+            let last = self.rows.get(topic).and_then(|rows| rows.last()).copied().unwrap_or(0);
             assert!(*floor >= last, "{topic:?} stands at {floor} of {last}");
         }
     }
@@ -436,19 +388,14 @@ fn short_topics_finish_while_a_long_one_is_still_being_read() {
     world.rows.insert(long, (1..=300).collect());
     for number in 1..TOPICS {
         let first = 300 + u64::from(number) * 10;
-        world
-            .rows
-            .insert(topic(number), (first..first + 3).collect());
+        world.rows.insert(topic(number), (first..first + 3).collect());
     }
     let adds: Vec<(Topic, u64)> = (0..TOPICS).map(|number| (topic(number), 0)).collect();
     let update = subscribe_request::Update {
         id: 1,
         adds: adds
             .iter()
-            .map(|(topic, _)| TopicQuery {
-                topic: Some(topic.to_proto()),
-                cursor: None,
-            })
+            .map(|(topic, _)| TopicQuery { topic: Some(topic.to_proto()), cursor: None })
             .collect(),
         removes: Vec::new(),
     };
@@ -456,8 +403,7 @@ fn short_topics_finish_while_a_long_one_is_still_being_read() {
     world.reader.wanted = adds.iter().map(|(topic, _)| *topic).collect();
     world.reader.sent.push_back((1, adds, Vec::new()));
     world.tell(Event::Inbound(backend::SubscribeRequest { request }));
-    let short =
-        |world: &World| (1..TOPICS).all(|n| world.reader.floors.get(&topic(n)) > Some(&300));
+    let short = |world: &World| (1..TOPICS).all(|n| world.reader.floors.get(&topic(n)) > Some(&300));
     for _ in 0..1_000 {
         if short(&world) {
             break;
@@ -468,11 +414,7 @@ fn short_topics_finish_while_a_long_one_is_still_being_read() {
     }
     assert!(short(&world));
     // One turn each: the long topic had no more turns than a short one needed, and one under way.
-    assert!(
-        world.reader.floors[&long] <= 4 * 3 * u64::from(TOPICS),
-        "{:?}",
-        world.reader.floors
-    );
+    assert!(world.reader.floors[&long] <= 4 * 3 * u64::from(TOPICS), "{:?}", world.reader.floors);
     world.settle();
     world.check_complete();
 }
@@ -484,31 +426,20 @@ fn topics_added_and_removed_without_end_leave_nothing_behind() {
     world.rows.insert(topic(0), vec![1]);
     world.last_id = 1;
     for round in 0..5_000_u64 {
-        let add = TopicQuery {
-            topic: Some(topic(0).to_proto()),
-            cursor: None,
-        };
-        for (id, adds, removes) in [
-            (2 * round + 1, vec![add], Vec::new()),
-            (2 * round + 2, Vec::new(), vec![topic(0).to_proto()]),
-        ] {
+        let add = TopicQuery { topic: Some(topic(0).to_proto()), cursor: None };
+        for (id, adds, removes) in
+            [(2 * round + 1, vec![add], Vec::new()), (2 * round + 2, Vec::new(), vec![topic(0).to_proto()])]
+        {
             let update = subscribe_request::Update { id, adds, removes };
             let request = Some(subscribe_request::Request::Update(update));
-            let actions = world.session.on(
-                world.now,
-                Event::Inbound(backend::SubscribeRequest { request }),
-            );
+            let actions = world.session.on(world.now, Event::Inbound(backend::SubscribeRequest { request }));
             drop(actions);
             let heads = HashMap::from([(topic(0), sequence(1))]);
             drop(world.session.on(world.now, Event::Heads(heads)));
             drop(world.session.on(world.now, Event::Taken));
         }
     }
-    assert!(
-        world.session.ready.len() <= 1_026,
-        "{}",
-        world.session.ready.len()
-    );
+    assert!(world.session.ready.len() <= 1_026, "{}", world.session.ready.len());
     assert!(world.session.topics.is_empty());
 }
 
@@ -521,9 +452,7 @@ fn ends(actions: &[Action]) -> Option<&Status> {
 
 fn pong(nonce: u64) -> Event {
     let pong = subscribe_request::Request::Pong(backend::Pong { nonce });
-    Event::Inbound(backend::SubscribeRequest {
-        request: Some(pong),
-    })
+    Event::Inbound(backend::SubscribeRequest { request: Some(pong) })
 }
 
 /// Shows: STR-033, STR-034.
@@ -531,8 +460,7 @@ fn pong(nonce: u64) -> Event {
 fn the_pong_deadline_counts_from_the_handoff_and_only_the_right_nonce_meets_it() {
     let timing = Arc::new(Timing::default());
     let start = Instant::now();
-    let (mut session, actions) =
-        Session::native(Arc::new(Limits::default()), Arc::clone(&timing), 7, start);
+    let (mut session, actions) = Session::native(Arc::new(Limits::default()), Arc::clone(&timing), 7, start);
     assert!(matches!(actions[..], [Action::Send(Frame::Started { .. })]));
     session.on(start, Event::Taken);
 
@@ -542,21 +470,13 @@ fn the_pong_deadline_counts_from_the_handoff_and_only_the_right_nonce_meets_it()
     assert!(matches!(actions[..], [Action::Send(Frame::Ping(7))]));
     // Not handed over yet: only the stall deadline runs, and no second challenge.
     assert_eq!(session.deadline(), Some(silent + timing.stall_wait));
-    assert!(
-        session
-            .on(silent + timing.keepalive, Event::Tick)
-            .is_empty()
-    );
+    assert!(session.on(silent + timing.keepalive, Event::Tick).is_empty());
 
     let handed = silent + timing.keepalive;
     session.on(handed, Event::Taken);
     assert_eq!(session.deadline(), Some(handed + timing.pong_wait));
     session.on(handed, pong(8));
-    assert_eq!(
-        session.deadline(),
-        Some(handed + timing.pong_wait),
-        "another nonce"
-    );
+    assert_eq!(session.deadline(), Some(handed + timing.pong_wait), "another nonce");
     session.on(handed, pong(7));
     let actions = session.on(handed + timing.pong_wait, Event::Tick);
     assert!(ends(&actions).is_none(), "the challenge was met");
@@ -566,10 +486,7 @@ fn the_pong_deadline_counts_from_the_handoff_and_only_the_right_nonce_meets_it()
     let handed = handed + timing.pong_wait;
     session.on(handed, Event::Taken);
     let actions = session.on(handed + timing.pong_wait, Event::Tick);
-    assert_eq!(
-        ends(&actions).map(Status::code),
-        Some(tonic::Code::DeadlineExceeded)
-    );
+    assert_eq!(ends(&actions).map(Status::code), Some(tonic::Code::DeadlineExceeded));
 }
 
 /// Shows: STR-030.
@@ -577,13 +494,9 @@ fn the_pong_deadline_counts_from_the_handoff_and_only_the_right_nonce_meets_it()
 fn a_transport_that_takes_nothing_ends_the_stream() {
     let timing = Arc::new(Timing::default());
     let start = Instant::now();
-    let (mut session, _) =
-        Session::native(Arc::new(Limits::default()), Arc::clone(&timing), 0, start);
+    let (mut session, _) = Session::native(Arc::new(Limits::default()), Arc::clone(&timing), 0, start);
     let almost = start + timing.stall_wait - Duration::from_millis(1);
     assert!(ends(&session.on(almost, Event::Tick)).is_none());
     let actions = session.on(start + timing.stall_wait, Event::Tick);
-    assert_eq!(
-        ends(&actions).map(Status::code),
-        Some(tonic::Code::ResourceExhausted)
-    );
+    assert_eq!(ends(&actions).map(Status::code), Some(tonic::Code::ResourceExhausted));
 }

@@ -38,8 +38,7 @@ impl Session {
         let Some(registration) = self.topics.get_mut(&topic) else {
             return;
         };
-        if registration.capturing || registration.queued || registration.floor >= registration.known
-        {
+        if registration.capturing || registration.queued || registration.floor >= registration.known {
             return;
         }
         registration.queued = true;
@@ -49,11 +48,8 @@ impl Session {
         // without ever being served must not pile them up.
         if self.ready.len() > 2 * self.topics.len() + 1_024 {
             let topics = &self.topics;
-            self.ready.retain(|(topic, generation)| {
-                topics
-                    .get(topic)
-                    .is_some_and(|r| r.generation == *generation)
-            });
+            self.ready
+                .retain(|(topic, generation)| topics.get(topic).is_some_and(|r| r.generation == *generation));
         }
     }
 
@@ -62,10 +58,8 @@ impl Session {
         let mut unserved = Vec::new();
         for (position, (topic, generation)) in turn.topics.iter().enumerate() {
             // A registration made since then starts from its own cursor (STR-008).
-            let Some(registration) = self
-                .topics
-                .get_mut(topic)
-                .filter(|found| found.generation == *generation)
+            let Some(registration) =
+                self.topics.get_mut(topic).filter(|found| found.generation == *generation)
             else {
                 continue;
             };
@@ -104,10 +98,7 @@ impl Session {
         if self.turn.is_some() || self.ready.is_empty() {
             return;
         }
-        let bytes = self
-            .outbound
-            .fetch_room()
-            .min(self.limits.fetched_unsent_bytes);
+        let bytes = self.outbound.fetch_room().min(self.limits.fetched_unsent_bytes);
         if bytes == 0 {
             return;
         }
@@ -116,30 +107,17 @@ impl Session {
         while topics.len() < self.limits.fetch_turn_topics
             && let Some((topic, generation)) = self.ready.pop_front()
         {
-            if let Some(registration) = self
-                .topics
-                .get(&topic)
-                .filter(|found| found.generation == generation)
+            if let Some(registration) = self.topics.get(&topic).filter(|found| found.generation == generation)
             {
                 topics.push((topic, generation));
-                reads.push(TopicRead {
-                    topic,
-                    after: registration.floor,
-                });
+                reads.push(TopicRead { topic, after: registration.floor });
             }
         }
         if topics.is_empty() {
             return;
         }
-        self.turn = Some(Turn {
-            topics,
-            reserved: bytes,
-        });
+        self.turn = Some(Turn { topics, reserved: bytes });
         let rows_per_topic = self.limits.fetch_turn_rows;
-        actions.push(Action::Fetch {
-            reads,
-            rows_per_topic,
-            bytes,
-        });
+        actions.push(Action::Fetch { reads, rows_per_topic, bytes });
     }
 }

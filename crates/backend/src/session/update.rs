@@ -28,14 +28,7 @@ impl Session {
             actions.push(Action::Deregister(removed));
         }
         if added.is_empty() {
-            self.admit(
-                Frame::Applied {
-                    id: update.id,
-                    targets: Vec::new(),
-                },
-                now,
-                actions,
-            );
+            self.admit(Frame::Applied { id: update.id, targets: Vec::new() }, now, actions);
         } else {
             self.register(Some(update.id), &added, actions);
         }
@@ -46,10 +39,7 @@ impl Session {
         let limits = &self.limits;
         // Also refuses 0 (STR-003).
         if update.id <= self.last_update {
-            return Err(invalid(format!(
-                "update id {} is not above {}",
-                update.id, self.last_update
-            )));
+            return Err(invalid(format!("update id {} is not above {}", update.id, self.last_update)));
         }
         at_most("adds", update.adds.len(), limits.max_update_adds)?;
         at_most("removes", update.removes.len(), limits.max_update_removes)?;
@@ -107,11 +97,7 @@ pub(super) fn fixed_topics(
 }
 
 fn seen_once(seen: &mut HashSet<Topic>, topic: Topic) -> Result<(), Status> {
-    if seen.insert(topic) {
-        Ok(())
-    } else {
-        Err(invalid("a topic occurs twice"))
-    }
+    if seen.insert(topic) { Ok(()) } else { Err(invalid("a topic occurs twice")) }
 }
 
 fn at_most(what: &str, found: usize, limit: usize) -> Result<(), Status> {

@@ -18,8 +18,8 @@ use super::{corrupt, failed};
 use crate::{
     config::WORST_METADATA_BYTES,
     store::{
-        Arrival, EnvelopeKey, Identifier, ReadBounds, ReadPage, StoreError, StoredEnvelope,
-        StoredMeta, TopicPage, TopicRead,
+        Arrival, EnvelopeKey, Identifier, ReadBounds, ReadPage, StoreError, StoredEnvelope, StoredMeta,
+        TopicPage, TopicRead,
     },
 };
 
@@ -81,10 +81,9 @@ pub(super) async fn histories(
 fn log_entry(row: &SqliteRow) -> Result<LogEntry, StoreError> {
     let stored = envelope(row)?;
     match stored.client_envelope()?.payload {
-        Some(Payload::IdentityUpdate(update)) => Ok(LogEntry {
-            sequence_id: stored.meta.sequence_id,
-            update,
-        }),
+        Some(Payload::IdentityUpdate(update)) => {
+            Ok(LogEntry { sequence_id: stored.meta.sequence_id, update })
+        }
         _ => Err(corrupt("identity topic", "an envelope of another kind")),
     }
 }
@@ -121,11 +120,7 @@ pub(super) async fn after(
     let topics: Vec<Topic> = reads.iter().map(|read| read.topic).collect();
     let heads = heads(conn, &topics).await?;
     let behind: Vec<usize> = (0..reads.len())
-        .filter(|i| {
-            heads
-                .get(&reads[*i].topic)
-                .is_some_and(|head| !reads[*i].after.covers(*head))
-        })
+        .filter(|i| heads.get(&reads[*i].topic).is_some_and(|head| !reads[*i].after.covers(*head)))
         .collect();
 
     let mut chosen = Choice::new(reads.len(), bounds);
@@ -150,16 +145,9 @@ pub(super) async fn after(
             let envelopes = topic
                 .ids
                 .iter()
-                .map(|id| {
-                    envelopes
-                        .remove(id)
-                        .ok_or_else(|| corrupt("topic index", id))
-                })
+                .map(|id| envelopes.remove(id).ok_or_else(|| corrupt("topic index", id)))
                 .collect::<Result<_, _>>()?;
-            Ok(TopicPage {
-                envelopes,
-                has_more: topic.has_more,
-            })
+            Ok(TopicPage { envelopes, has_more: topic.has_more })
         })
         .collect()
 }
@@ -183,13 +171,7 @@ struct TopicChoice {
 impl Choice {
     fn new(topics: usize, bounds: ReadBounds) -> Self {
         let topics = vec![TopicChoice::default(); topics];
-        Self {
-            bounds,
-            rows: 0,
-            bytes: 0,
-            topics,
-            cut: None,
-        }
+        Self { bounds, rows: 0, bytes: 0, topics, cut: None }
     }
 
     /// Offers the next row, topics in the order asked and ids ascending in each.
@@ -212,10 +194,7 @@ impl Choice {
     }
 
     fn ids(&self) -> Vec<SequenceId> {
-        self.topics
-            .iter()
-            .flat_map(|topic| topic.ids.iter().copied())
-            .collect()
+        self.topics.iter().flat_map(|topic| topic.ids.iter().copied()).collect()
     }
 }
 
@@ -325,12 +304,7 @@ pub(super) async fn inbox_ids(
     for chunk in identifiers.chunks(CHUNK) {
         // Hex keeps arbitrary text out of the JSON.
         let wanted = json_list(chunk, |json, identifier| {
-            write!(
-                json,
-                "[{},\"{}\"]",
-                identifier.kind as i32,
-                hex::encode(&identifier.text)
-            )
+            write!(json, "[{},\"{}\"]", identifier.kind as i32, hex::encode(&identifier.text))
         });
         let rows = sqlx::query(
             "SELECT i.kind, i.identifier, i.inbox_id FROM json_each(?1) AS r
@@ -356,10 +330,7 @@ pub(super) async fn inbox_ids(
 
 /// The last id allocated by a committed publish, 0 for none.
 pub(super) async fn last_id(conn: &mut SqliteConnection) -> Result<i64, StoreError> {
-    sqlx::query_scalar("SELECT last FROM backend_sequence")
-        .fetch_one(conn)
-        .await
-        .map_err(failed)
+    sqlx::query_scalar("SELECT last FROM backend_sequence").fetch_one(conn).await.map_err(failed)
 }
 
 /// What became visible above `last`, ascending over all topics.
@@ -379,11 +350,7 @@ pub(super) async fn arrivals(
     .map_err(failed)?;
     rows.iter()
         .map(|row| {
-            Ok(Arrival {
-                topic: topic(row)?,
-                sequence_id: sequence_id(row)?,
-                bytes: payload_bytes(row)?,
-            })
+            Ok(Arrival { topic: topic(row)?, sequence_id: sequence_id(row)?, bytes: payload_bytes(row)? })
         })
         .collect()
 }
@@ -417,10 +384,7 @@ fn meta(row: &SqliteRow) -> Result<StoredMeta, StoreError> {
 
 fn envelope(row: &SqliteRow) -> Result<StoredEnvelope, StoreError> {
     let payload: Vec<u8> = row.try_get("payload").map_err(failed)?;
-    Ok(StoredEnvelope {
-        meta: meta(row)?,
-        payload: Bytes::from(payload),
-    })
+    Ok(StoredEnvelope { meta: meta(row)?, payload: Bytes::from(payload) })
 }
 
 fn topic_list(topics: &[Topic]) -> String {

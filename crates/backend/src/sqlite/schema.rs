@@ -48,21 +48,15 @@ pub(super) async fn migrate(conn: &mut SqliteConnection) -> Result<(), StoreErro
         .fetch_one(&mut *conn)
         .await
         .map_err(failed)?;
-    let done = usize::try_from(found)
-        .ok()
-        .filter(|done| *done <= STEPS.len())
-        .ok_or_else(|| {
-            StoreError::Corrupt(format!(
-                "the database has schema version {found}; this server knows {} and older",
-                STEPS.len()
-            ))
-        })?;
+    let done = usize::try_from(found).ok().filter(|done| *done <= STEPS.len()).ok_or_else(|| {
+        StoreError::Corrupt(format!(
+            "the database has schema version {found}; this server knows {} and older",
+            STEPS.len()
+        ))
+    })?;
     for (version, step) in (1_i64..).zip(STEPS).skip(done) {
         for statement in *step {
-            sqlx::query(*statement)
-                .execute(&mut *conn)
-                .await
-                .map_err(failed)?;
+            sqlx::query(*statement).execute(&mut *conn).await.map_err(failed)?;
         }
         sqlx::query("INSERT INTO backend_schema (version) VALUES (?)")
             .bind(version)

@@ -31,19 +31,10 @@ pub(super) async fn publish(
         insert(conn, &fresh, &metas).await?;
         raise_heads(conn, &metas).await?;
         record_identifiers(conn, &fresh, &metas).await?;
-        answers.extend(
-            metas
-                .into_iter()
-                .map(|meta| ((meta.topic, meta.hash), meta)),
-        );
+        answers.extend(metas.into_iter().map(|meta| ((meta.topic, meta.hash), meta)));
     }
     keys.iter()
-        .map(|key| {
-            answers
-                .get(key)
-                .cloned()
-                .ok_or_else(|| corrupt("publish", "no metadata"))
-        })
+        .map(|key| answers.get(key).cloned().ok_or_else(|| corrupt("publish", "no metadata")))
         .collect::<Result<_, _>>()
         .map(Committed::Stored)
 }
@@ -65,10 +56,7 @@ fn without_repeats<'e>(
 }
 
 /// Whether an identity log no longer ends where it did when the update was checked against it.
-async fn history_moved(
-    conn: &mut SqliteConnection,
-    fresh: &[&NewEnvelope],
-) -> Result<bool, StoreError> {
+async fn history_moved(conn: &mut SqliteConnection, fresh: &[&NewEnvelope]) -> Result<bool, StoreError> {
     let checked: Vec<(Topic, Cursor)> = fresh
         .iter()
         .filter_map(|envelope| envelope.identity.as_ref().map(|i| (envelope.topic, i.head)))
@@ -78,12 +66,9 @@ async fn history_moved(
     }
     let topics: Vec<Topic> = checked.iter().map(|(topic, _)| *topic).collect();
     let heads = read::heads(conn, &topics).await?;
-    Ok(checked.iter().any(|(topic, head)| {
-        heads
-            .get(topic)
-            .map_or(Cursor::ZERO, |found| Cursor::from(*found))
-            != *head
-    }))
+    Ok(checked
+        .iter()
+        .any(|(topic, head)| heads.get(topic).map_or(Cursor::ZERO, |found| Cursor::from(*found)) != *head))
 }
 
 async fn allocate(
@@ -91,12 +76,11 @@ async fn allocate(
     fresh: &[&NewEnvelope],
 ) -> Result<Vec<StoredMeta>, StoreError> {
     let count = i64::try_from(fresh.len()).map_err(|error| corrupt("publish", error))?;
-    let last: i64 =
-        sqlx::query_scalar("UPDATE backend_sequence SET last = last + ? RETURNING last")
-            .bind(count)
-            .fetch_one(conn)
-            .await
-            .map_err(failed)?;
+    let last: i64 = sqlx::query_scalar("UPDATE backend_sequence SET last = last + ? RETURNING last")
+        .bind(count)
+        .fetch_one(conn)
+        .await
+        .map_err(failed)?;
     let server_ns = now_ns()?;
     fresh
         .iter()
@@ -108,8 +92,7 @@ async fn allocate(
                 sequence_id: SequenceId::try_from(id).map_err(|e| corrupt("sequence id", e))?,
                 hash: envelope.hash,
                 server_ns,
-                expiry_ns: retention
-                    .map_or(0, |ns| server_ns.saturating_add(ns.unwrap_or(i64::MAX))),
+                expiry_ns: retention.map_or(0, |ns| server_ns.saturating_add(ns.unwrap_or(i64::MAX))),
                 is_commit_or_proposal: envelope.is_commit_or_proposal,
             })
         })
@@ -136,36 +119,23 @@ async fn insert(
                 .push_bind(envelope.payload.to_vec());
         });
         // Only short texts are worth a place in the statement cache.
-        query
-            .build()
-            .persistent(envelopes.len() <= 4)
-            .execute(&mut *conn)
-            .await
-            .map_err(failed)?;
+        query.build().persistent(envelopes.len() <= 4).execute(&mut *conn).await.map_err(failed)?;
     }
     Ok(())
 }
 
 async fn raise_heads(conn: &mut SqliteConnection, metas: &[StoredMeta]) -> Result<(), StoreError> {
     // Ids rise, so the last one of a topic is its head.
-    let heads: BTreeMap<Topic, SequenceId> = metas
-        .iter()
-        .map(|meta| (meta.topic, meta.sequence_id))
-        .collect();
+    let heads: BTreeMap<Topic, SequenceId> =
+        metas.iter().map(|meta| (meta.topic, meta.sequence_id)).collect();
     let heads: Vec<_> = heads.into_iter().collect();
     for chunk in heads.chunks(INSERT_ROWS) {
-        let mut query =
-            QueryBuilder::<Sqlite>::new("INSERT INTO backend_heads (topic, sequence_id) ");
+        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO backend_heads (topic, sequence_id) ");
         query.push_values(chunk, |mut row, (topic, id)| {
             row.push_bind(topic.to_bytes()).push_bind(id.as_i64());
         });
         query.push(" ON CONFLICT (topic) DO UPDATE SET sequence_id = excluded.sequence_id");
-        query
-            .build()
-            .persistent(chunk.len() <= 4)
-            .execute(&mut *conn)
-            .await
-            .map_err(failed)?;
+        query.build().persistent(chunk.len() <= 4).execute(&mut *conn).await.map_err(failed)?;
     }
     Ok(())
 }

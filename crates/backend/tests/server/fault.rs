@@ -11,8 +11,8 @@ use std::{
 use highwater_backend::{
     EnvelopeStore, ServerConfig, SqliteStore, StoreError,
     store::{
-        AdmissionView, Committed, EnvelopeKey, Identifier, NewEnvelope, ReadBounds, ReadPage,
-        StoredEnvelope, Tail, TopicRead,
+        AdmissionView, Committed, EnvelopeKey, Identifier, NewEnvelope, ReadBounds, ReadPage, StoredEnvelope,
+        Tail, TopicRead,
     },
 };
 use highwater_wire::{InboxId, SequenceId, Topic};
@@ -40,16 +40,8 @@ impl FaultyStore {
     pub(crate) async fn open(home: &Home) -> (Arc<Self>, Arc<Faults>) {
         let faults = Arc::new(Faults::default());
         let timeout = ServerConfig::new(home.database()).timing.statement_timeout;
-        let inner = SqliteStore::open(&home.path(), timeout)
-            .await
-            .expect("a store");
-        (
-            Arc::new(Self {
-                inner,
-                faults: Arc::clone(&faults),
-            }),
-            faults,
-        )
+        let inner = SqliteStore::open(&home.path(), timeout).await.expect("a store");
+        (Arc::new(Self { inner, faults: Arc::clone(&faults) }), faults)
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -79,11 +71,7 @@ impl EnvelopeStore for FaultyStore {
         self.inner.commit(envelopes).await
     }
 
-    async fn read_after(
-        &self,
-        reads: &[TopicRead],
-        bounds: ReadBounds,
-    ) -> Result<ReadPage, StoreError> {
+    async fn read_after(&self, reads: &[TopicRead], bounds: ReadBounds) -> Result<ReadPage, StoreError> {
         self.check()?;
         self.inner.read_after(reads, bounds).await
     }
@@ -100,11 +88,7 @@ impl EnvelopeStore for FaultyStore {
         self.inner.heads(topics).await
     }
 
-    async fn newest(
-        &self,
-        topics: &[Topic],
-        full: bool,
-    ) -> Result<Vec<StoredEnvelope>, StoreError> {
+    async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError> {
         self.check()?;
         self.inner.newest(topics, full).await
     }
@@ -119,10 +103,7 @@ impl EnvelopeStore for FaultyStore {
 
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError> {
         let inner = self.inner.tail().await?;
-        Ok(Box::new(FaultyTail {
-            inner,
-            faults: Arc::clone(&self.faults),
-        }))
+        Ok(Box::new(FaultyTail { inner, faults: Arc::clone(&self.faults) }))
     }
 
     fn hints(&self) -> watch::Receiver<u64> {

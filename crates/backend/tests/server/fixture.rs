@@ -2,19 +2,16 @@
 
 use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
-use highwater_backend::{
-    Activity, DatabaseConfig, EnvelopeStore, ServeError, Server, ServerConfig,
-};
+use highwater_backend::{Activity, DatabaseConfig, EnvelopeStore, ServeError, Server, ServerConfig};
 use highwater_identity::sign::{self, LocalWallet};
 use highwater_wire::{
     GroupId, InboxId, InstallationKey, Topic,
     proto::{
         associations::IdentityUpdate,
         backend::{
-            ClientEnvelope, CommitLogEntry, Cursor, EnvelopeMeta, GroupMessage, KeyPackage,
-            PublishError, PublishRequest, QueryRequest, QueryResponse, ServerEnvelope, TopicQuery,
-            WelcomeMessage, client_envelope::Payload,
-            identity_service_client::IdentityServiceClient,
+            ClientEnvelope, CommitLogEntry, Cursor, EnvelopeMeta, GroupMessage, KeyPackage, PublishError,
+            PublishRequest, QueryRequest, QueryResponse, ServerEnvelope, TopicQuery, WelcomeMessage,
+            client_envelope::Payload, identity_service_client::IdentityServiceClient,
             publish_service_client::PublishServiceClient, query_service_client::QueryServiceClient,
             subscribe_service_client::SubscribeServiceClient, welcome_message,
         },
@@ -32,8 +29,7 @@ use tempfile::TempDir;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::{Status, transport::Channel};
 
-pub(crate) const SUITE: Ciphersuite =
-    Ciphersuite::MLS_128_DHKEMX25519_CHACHA20POLY1305_SHA256_Ed25519;
+pub(crate) const SUITE: Ciphersuite = Ciphersuite::MLS_128_DHKEMX25519_CHACHA20POLY1305_SHA256_Ed25519;
 
 /// Longer than anything that should happen takes.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -69,11 +65,7 @@ impl Running {
     ) -> Self {
         let mut config = ServerConfig::new(home.database());
         change(&mut config);
-        Self::serve(
-            Server::bind_with(config, store)
-                .await
-                .expect("the server starts"),
-        )
+        Self::serve(Server::bind_with(config, store).await.expect("the server starts"))
     }
 
     fn serve(server: Server) -> Self {
@@ -84,12 +76,7 @@ impl Running {
             // A dropped sender asks as well.
             let _ = asked.await;
         }));
-        Self {
-            url,
-            activity,
-            shutdown: Some(shutdown),
-            serving,
-        }
+        Self { url, activity, shutdown: Some(shutdown), serving }
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -105,10 +92,7 @@ impl Running {
 
     pub(crate) async fn stop(mut self) {
         self.ask_to_stop();
-        soon("the orderly end", self.serving)
-            .await
-            .expect("no panic")
-            .expect("served");
+        soon("the orderly end", self.serving).await.expect("no panic").expect("served");
     }
 
     /// Ends it without any order, as far as one process can.
@@ -131,9 +115,7 @@ impl Home {
     }
 
     pub(crate) fn database(&self) -> DatabaseConfig {
-        format!("sqlite:{}", self.path().display())
-            .parse()
-            .expect("a database")
+        format!("sqlite:{}", self.path().display()).parse().expect("a database")
     }
 }
 
@@ -171,18 +153,9 @@ impl Client {
         }
     }
 
-    pub(crate) async fn put(
-        &self,
-        envelopes: Vec<ClientEnvelope>,
-    ) -> Result<Vec<EnvelopeMeta>, Status> {
+    pub(crate) async fn put(&self, envelopes: Vec<ClientEnvelope>) -> Result<Vec<EnvelopeMeta>, Status> {
         let request = PublishRequest { envelopes };
-        Ok(self
-            .publish
-            .clone()
-            .publish(request)
-            .await?
-            .into_inner()
-            .envelope_metas)
+        Ok(self.publish.clone().publish(request).await?.into_inner().envelope_metas)
     }
 
     /// Publishes one envelope and gives its id.
@@ -192,21 +165,9 @@ impl Client {
         id(&metas[0])
     }
 
-    pub(crate) async fn page(
-        &self,
-        queries: &[(Topic, u64)],
-        limit: u32,
-    ) -> Result<QueryResponse, Status> {
-        let queries = queries
-            .iter()
-            .map(|(topic, after)| at(*topic, *after))
-            .collect();
-        Ok(self
-            .query
-            .clone()
-            .query(QueryRequest { queries, limit })
-            .await?
-            .into_inner())
+    pub(crate) async fn page(&self, queries: &[(Topic, u64)], limit: u32) -> Result<QueryResponse, Status> {
+        let queries = queries.iter().map(|(topic, after)| at(*topic, *after)).collect();
+        Ok(self.query.clone().query(QueryRequest { queries, limit }).await?.into_inner())
     }
 
     /// All ids of a topic, page by page.
@@ -229,10 +190,7 @@ pub(crate) fn has_more(page: &QueryResponse) -> bool {
 
 pub(crate) fn at(topic: Topic, after: u64) -> TopicQuery {
     let cursor = (after > 0).then_some(Cursor { sequence_id: after });
-    TopicQuery {
-        topic: Some(topic.to_proto()),
-        cursor,
-    }
+    TopicQuery { topic: Some(topic.to_proto()), cursor }
 }
 
 pub(crate) fn id(meta: &EnvelopeMeta) -> u64 {
@@ -248,17 +206,12 @@ pub(crate) fn publish_error(status: &Status) -> PublishError {
     let rich = tonic_types::pb::Status::decode(status.details()).expect("a google.rpc.Status");
     assert_eq!(rich.code, i32::from(status.code()));
     let detail = rich.details.first().expect("a detail");
-    assert_eq!(
-        detail.type_url,
-        "type.googleapis.com/xmtp.backend.v1.PublishError"
-    );
+    assert_eq!(detail.type_url, "type.googleapis.com/xmtp.backend.v1.PublishError");
     PublishError::decode(detail.value.as_slice()).expect("a PublishError")
 }
 
 pub(crate) fn envelope(payload: Payload) -> ClientEnvelope {
-    ClientEnvelope {
-        payload: Some(payload),
-    }
+    ClientEnvelope { payload: Some(payload) }
 }
 
 pub(crate) fn installation(number: u8) -> InstallationKey {
@@ -283,26 +236,17 @@ pub(crate) fn welcome_topic(number: u8) -> Topic {
 }
 
 pub(crate) fn group_message(data: Vec<u8>) -> ClientEnvelope {
-    envelope(Payload::GroupMessage(GroupMessage {
-        data,
-        sender_hmac: vec![1, 2, 3],
-        should_push: true,
-    }))
+    envelope(Payload::GroupMessage(GroupMessage { data, sender_hmac: vec![1, 2, 3], should_push: true }))
 }
 
 pub(crate) fn key_package(bytes: Vec<u8>) -> ClientEnvelope {
-    envelope(Payload::KeyPackage(KeyPackage {
-        key_package_tls_serialized: bytes,
-    }))
+    envelope(Payload::KeyPackage(KeyPackage { key_package_tls_serialized: bytes }))
 }
 
 pub(crate) fn commit_log(group: GroupId) -> ClientEnvelope {
     let mut entry = vec![0x0a, 16];
     entry.extend_from_slice(group.as_bytes());
-    envelope(Payload::CommitLogEntry(CommitLogEntry {
-        serialized_commit_log_entry: entry,
-        signature: None,
-    }))
+    envelope(Payload::CommitLogEntry(CommitLogEntry { serialized_commit_log_entry: entry, signature: None }))
 }
 
 pub(crate) fn identity(update: IdentityUpdate) -> ClientEnvelope {
@@ -323,15 +267,9 @@ impl Person {
         let unsigned = sign::registration(wallet.address(), 0, public_key(&seed), 1);
         let text = unsigned.text().to_owned();
         let inbox = unsigned.inbox_id();
-        let registration = unsigned.finish(
-            wallet.sign_erc191(&text),
-            sign::sign_as_installation(&seed, &text),
-        );
-        Self {
-            wallet,
-            inbox,
-            registration,
-        }
+        let registration =
+            unsigned.finish(wallet.sign_erc191(&text), sign::sign_as_installation(&seed, &text));
+        Self { wallet, inbox, registration }
     }
 
     /// An update that adds another installation.
@@ -344,10 +282,7 @@ impl Person {
         let seed = [seed; 32];
         let unsigned = sign::add_installation(self.inbox, public_key(&seed), timestamp_ns);
         let text = unsigned.text().to_owned();
-        unsigned.finish(
-            self.wallet.sign_erc191(&text),
-            sign::sign_as_installation(&seed, &text),
-        )
+        unsigned.finish(self.wallet.sign_erc191(&text), sign::sign_as_installation(&seed, &text))
     }
 }
 
@@ -392,12 +327,7 @@ impl MlsMember {
             credential.clone(),
         )
         .expect("a group");
-        Self {
-            provider,
-            signer,
-            credential,
-            group,
-        }
+        Self { provider, signer, credential, group }
     }
 
     pub(crate) fn installation(&self) -> InstallationKey {
@@ -405,9 +335,7 @@ impl MlsMember {
     }
 
     pub(crate) fn message(&mut self, text: &[u8]) -> Vec<u8> {
-        let message = self
-            .group
-            .create_message(&self.provider, &self.signer, text);
+        let message = self.group.create_message(&self.provider, &self.signer, text);
         message.expect("a message").to_bytes().expect("bytes")
     }
 

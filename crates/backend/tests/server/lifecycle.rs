@@ -22,9 +22,7 @@ async fn a_restart_keeps_what_was_stored_and_never_gives_an_id_twice() {
             ids.push(client.put_one(welcome(1, &[round, i])).await);
         }
         // A refused publish between them.
-        let refused = client
-            .put(vec![welcome(1, b"x"), group_message(vec![])])
-            .await;
+        let refused = client.put(vec![welcome(1, b"x"), group_message(vec![])]).await;
         assert!(refused.is_err());
         server.stop().await;
     }
@@ -59,11 +57,7 @@ async fn a_server_dropped_in_the_middle_of_publishing_keeps_what_it_confirmed() 
         tokio::time::sleep(Duration::from_millis(50 + 20 * u64::from(round))).await;
         server.kill().await;
         for joined in publishing {
-            confirmed.extend(
-                soon("the clients' failure", joined)
-                    .await
-                    .expect("no panic"),
-            );
+            confirmed.extend(soon("the clients' failure", joined).await.expect("no panic"));
         }
     }
     let server = Running::start(&home, |_| {}).await;
@@ -82,18 +76,13 @@ async fn a_server_dropped_in_the_middle_of_publishing_keeps_what_it_confirmed() 
 
 #[tokio::test]
 async fn health_turns_to_not_serving_when_the_server_shuts_down() {
-    let (_home, mut server) =
-        server_with(|config| config.timing.drain = Duration::from_millis(500)).await;
+    let (_home, mut server) = server_with(|config| config.timing.drain = Duration::from_millis(500)).await;
     let client = server.client().await;
     let mut health = HealthClient::new(client.channel.clone());
-    let request = HealthCheckRequest {
-        service: String::new(),
-    };
+    let request = HealthCheckRequest { service: String::new() };
     let mut watch = health.watch(request).await.expect("watching").into_inner();
     let mut status = async || {
-        let answer = soon("a status", watch.message())
-            .await
-            .expect("a healthy stream");
+        let answer = soon("a status", watch.message()).await.expect("a healthy stream");
         answer.expect("goes on").status()
     };
     assert_eq!(status().await, ServingStatus::Serving);
@@ -156,13 +145,8 @@ async fn a_file_that_is_no_database_is_named_as_such_and_left_alone() {
     let home = Home::new();
     let content = b"this is a text and not a database at all, whatever it is called".repeat(50);
     std::fs::write(home.path(), &content).expect("written");
-    let error = Server::bind(ServerConfig::new(home.database()))
-        .await
-        .expect_err("refused");
-    assert!(
-        matches!(error, StartError::Store(StoreError::Corrupt(_))),
-        "{error:?}"
-    );
+    let error = Server::bind(ServerConfig::new(home.database())).await.expect_err("refused");
+    assert!(matches!(error, StartError::Store(StoreError::Corrupt(_))), "{error:?}");
     assert!(!error.is_retryable());
     assert_eq!(std::fs::read(home.path()).expect("read"), content);
 }

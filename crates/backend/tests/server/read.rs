@@ -15,16 +15,9 @@ use tonic_health::pb::{
 
 use crate::fixture::*;
 
-async fn newest(
-    client: &mut Client,
-    topics: &[Topic],
-    full: bool,
-) -> Result<QueryNewestResponse, Status> {
+async fn newest(client: &mut Client, topics: &[Topic], full: bool) -> Result<QueryNewestResponse, Status> {
     let topics = topics.iter().map(Topic::to_proto).collect();
-    let request = QueryNewestRequest {
-        topics,
-        include_full_envelope: full,
-    };
+    let request = QueryNewestRequest { topics, include_full_envelope: full };
     Ok(client.query.query_newest(request).await?.into_inner())
 }
 
@@ -43,20 +36,12 @@ async fn pages_ascend_without_holes_and_say_truly_whether_there_is_more() {
         let mut got = vec![Vec::new(); 3];
         loop {
             let queries: Vec<(Topic, u64)> = (0..3_u8)
-                .map(|n| {
-                    (
-                        welcome_topic(n),
-                        got[usize::from(n)].last().copied().unwrap_or(0),
-                    )
-                })
+                .map(|n| (welcome_topic(n), got[usize::from(n)].last().copied().unwrap_or(0)))
                 .collect();
             let page = client.page(&queries, limit).await.expect("a page");
             assert!(page.envelopes.len() <= limit as usize);
             let done: usize = got.iter().map(Vec::len).sum();
-            assert!(
-                !page.envelopes.is_empty() || done == 60,
-                "no empty page before the end"
-            );
+            assert!(!page.envelopes.is_empty() || done == 60, "no empty page before the end");
             for envelope in &page.envelopes {
                 let topic = envelope.meta.as_ref().and_then(|meta| meta.topic.clone());
                 let n = (0..3_u8).find(|n| topic == Some(welcome_topic(*n).to_proto()));
@@ -80,14 +65,8 @@ async fn a_repeated_topic_reads_from_its_lowest_cursor() {
     let first = client.put_one(welcome(1, b"a")).await;
     let second = client.put_one(welcome(1, b"b")).await;
     let topic = welcome_topic(1);
-    let page = client
-        .page(&[(topic, second), (topic, first)], 0)
-        .await
-        .expect("a page");
-    assert_eq!(
-        page.envelopes.iter().map(envelope_id).collect::<Vec<_>>(),
-        [second]
-    );
+    let page = client.page(&[(topic, second), (topic, first)], 0).await.expect("a page");
+    assert_eq!(page.envelopes.iter().map(envelope_id).collect::<Vec<_>>(), [second]);
     server.stop().await;
 }
 
@@ -103,10 +82,7 @@ async fn pages_end_before_they_outgrow_a_response() {
     for i in 0..12 {
         client.put_one(welcome(1, &[i; 9_000])).await;
     }
-    let page = client
-        .page(&[(welcome_topic(1), 0)], 0)
-        .await
-        .expect("a page");
+    let page = client.page(&[(welcome_topic(1), 0)], 0).await.expect("a page");
     assert!((4..=5).contains(&page.envelopes.len()) && has_more(&page));
     assert_eq!(client.all(welcome_topic(1)).await.len(), 12);
     // QueryNewest can't be cut: a topic left out would mean that it is empty.
@@ -114,9 +90,7 @@ async fn pages_end_before_they_outgrow_a_response() {
         client.put_one(welcome(number, &[number; 9_000])).await;
     }
     let topics: Vec<Topic> = (2..10).map(welcome_topic).collect();
-    let status = newest(&mut client, &topics, true)
-        .await
-        .expect_err("too large");
+    let status = newest(&mut client, &topics, true).await.expect_err("too large");
     assert_eq!(status.code(), Code::OutOfRange);
     server.stop().await;
 }
@@ -154,21 +128,12 @@ async fn bad_topics_cursors_and_counts_are_invalid_arguments() {
     unknown[0] = 9;
     let key_package = Topic::key_package(installation(1)).to_bytes();
     for topic in [vec![], welcome[..32].to_vec(), unknown, key_package] {
-        let query = TopicQuery {
-            topic: Some(WireTopic { topic }),
-            cursor: None,
-        };
-        let request = QueryRequest {
-            queries: vec![query],
-            limit: 0,
-        };
+        let query = TopicQuery { topic: Some(WireTopic { topic }), cursor: None };
+        let request = QueryRequest { queries: vec![query], limit: 0 };
         let status = client.query.query(request).await.expect_err("refused");
         assert_eq!(status.code(), Code::InvalidArgument);
     }
-    let status = client
-        .page(&[(welcome_topic(1), u64::MAX)], 0)
-        .await
-        .expect_err("refused");
+    let status = client.page(&[(welcome_topic(1), u64::MAX)], 0).await.expect_err("refused");
     assert_eq!(status.code(), Code::InvalidArgument);
     let three: Vec<Topic> = (1..4).map(welcome_topic).collect();
     let queries: Vec<(Topic, u64)> = three.iter().map(|topic| (*topic, 0)).collect();
@@ -183,10 +148,7 @@ async fn bad_topics_cursors_and_counts_are_invalid_arguments() {
     let mut verify = async |count| {
         let signatures = vec![Signature::default(); count];
         let request = VerifySmartContractWalletSignaturesRequest { signatures };
-        let answer = client
-            .identity
-            .verify_smart_contract_wallet_signatures(request)
-            .await;
+        let answer = client.identity.verify_smart_contract_wallet_signatures(request).await;
         answer.expect_err("no verdict").code()
     };
     assert_eq!(verify(2).await, Code::InvalidArgument);
@@ -198,12 +160,7 @@ async fn bad_topics_cursors_and_counts_are_invalid_arguments() {
 async fn an_unknown_inbox_has_an_empty_log() {
     let (_home, server) = server().await;
     let client = server.client().await;
-    assert!(
-        client
-            .all(Topic::identity(InboxId::from_bytes([1; 32])))
-            .await
-            .is_empty()
-    );
+    assert!(client.all(Topic::identity(InboxId::from_bytes([1; 32]))).await.is_empty());
     server.stop().await;
 }
 
@@ -213,15 +170,8 @@ async fn health_says_serving() {
     let client = server.client().await;
     let mut health = HealthClient::new(client.channel.clone());
     for service in ["", "xmtp.backend.v1.PublishService"] {
-        let request = HealthCheckRequest {
-            service: service.to_owned(),
-        };
-        let status = health
-            .check(request)
-            .await
-            .expect("answered")
-            .into_inner()
-            .status();
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let status = health.check(request).await.expect("answered").into_inner().status();
         assert_eq!(status, ServingStatus::Serving);
     }
     server.stop().await;

@@ -36,21 +36,12 @@ impl Stream {
 
     async fn unread(client: &Client) -> Self {
         let (requests, stream) = mpsc::channel(256);
-        let responses = client
-            .subscribe
-            .clone()
-            .subscribe(ReceiverStream::new(stream))
-            .await;
-        Self {
-            requests,
-            responses: responses.expect("a stream").into_inner(),
-        }
+        let responses = client.subscribe.clone().subscribe(ReceiverStream::new(stream)).await;
+        Self { requests, responses: responses.expect("a stream").into_inner() }
     }
 
     async fn send(&self, request: Request) {
-        let request = SubscribeRequest {
-            request: Some(request),
-        };
+        let request = SubscribeRequest { request: Some(request) };
         self.requests.send(request).await.expect("the stream reads");
     }
 
@@ -59,10 +50,7 @@ impl Stream {
     }
 
     async fn next(&mut self) -> Response {
-        match soon("a frame", self.responses.message())
-            .await
-            .expect("a healthy stream")
-        {
+        match soon("a frame", self.responses.message()).await.expect("a healthy stream") {
             Some(frame) => frame.response.expect("a response"),
             None => panic!("the stream ended"),
         }
@@ -131,10 +119,7 @@ impl Stream {
 fn update(id: u64, adds: &[(Topic, u64)], removes: &[Topic]) -> Update {
     Update {
         id,
-        adds: adds
-            .iter()
-            .map(|(topic, after)| at(*topic, *after))
-            .collect(),
+        adds: adds.iter().map(|(topic, after)| at(*topic, *after)).collect(),
         removes: removes.iter().map(Topic::to_proto).collect(),
     }
 }
@@ -151,8 +136,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 /// Shows: STR-001.
 #[tokio::test]
 async fn started_comes_at_once_and_an_empty_stream_stays_open() {
-    let (_home, server) =
-        server_with(|config| config.timing.keepalive = Duration::from_millis(7_500)).await;
+    let (_home, server) = server_with(|config| config.timing.keepalive = Duration::from_millis(7_500)).await;
     let client = server.client().await;
     let mut stream = Stream::unread(&client).await;
     match stream.next().await {
@@ -160,10 +144,7 @@ async fn started_comes_at_once_and_an_empty_stream_stays_open() {
         other => panic!("Started comes first, not {other:?}"),
     }
     stream.quiet().await;
-    assert_eq!(
-        (server.activity.streams(), server.activity.registrations()),
-        (1, 0)
-    );
+    assert_eq!((server.activity.streams(), server.activity.registrations()), (1, 0));
     server.stop().await;
 }
 
@@ -181,11 +162,7 @@ async fn history_then_live_come_in_order_behind_the_acknowledgement() {
     stream.update(1, &[(two, 0), (one, expected[9])], &[]).await;
     let (before, targets) = stream.applied(1).await;
     assert!(before.is_empty());
-    assert_eq!(
-        targets,
-        [(two, 0), (one, expected[149])],
-        "in add order, 0 for an empty topic"
-    );
+    assert_eq!(targets, [(two, 0), (one, expected[149])], "in add order, 0 for an empty topic");
     assert_eq!(stream.ids(140).await, expected[10..]);
     // The same frames carry what is new.
     let live = client.put_one(welcome(2, b"live")).await;
@@ -252,10 +229,7 @@ async fn an_update_that_is_wrong_in_any_way_ends_the_stream_and_changes_nothing(
     let t = welcome_topic;
     let key_package = Topic::key_package(installation(1));
     let mut no_topic = update(2, &[], &[]);
-    no_topic.adds.push(TopicQuery {
-        topic: None,
-        cursor: None,
-    });
+    no_topic.adds.push(TopicQuery { topic: None, cursor: None });
     let wrong = [
         update(0, &[], &[]),
         update(1, &[(t(9), 0)], &[]),
@@ -269,29 +243,18 @@ async fn an_update_that_is_wrong_in_any_way_ends_the_stream_and_changes_nothing(
         update(2, &[(t(2), 0), (t(3), 0), (t(4), 0)], &[]),
         no_topic,
     ];
-    for update in wrong
-        .map(Request::Update)
-        .map(Some)
-        .into_iter()
-        .chain([None])
-    {
+    for update in wrong.map(Request::Update).map(Some).into_iter().chain([None]) {
         let mut stream = Stream::open(&client).await;
         stream.update(1, &[(t(1), 0)], &[]).await;
         let request = SubscribeRequest { request: update };
-        stream
-            .requests
-            .send(request)
-            .await
-            .expect("the stream reads");
+        stream.requests.send(request).await.expect("the stream reads");
         // What was acknowledged before still arrives.
         stream.applied(1).await;
         stream.ends_with(Code::InvalidArgument).await;
     }
     // At the limit, by way of a removal in the same update.
     let mut stream = Stream::open(&client).await;
-    stream
-        .update(1, &[(t(1), 0), (t(2), 0), (t(3), 0)], &[])
-        .await;
+    stream.update(1, &[(t(1), 0), (t(2), 0), (t(3), 0)], &[]).await;
     stream.applied(1).await;
     stream.update(2, &[(t(4), 0)], &[t(1)]).await;
     stream.applied(2).await;
@@ -324,12 +287,7 @@ async fn each_bucket_ends_the_stream_when_it_is_empty_and_pongs_are_free() {
     }
     for id in 6..10 {
         let request = Request::Update(update(id, &[], &[]));
-        let _ = stream
-            .requests
-            .send(SubscribeRequest {
-                request: Some(request),
-            })
-            .await;
+        let _ = stream.requests.send(SubscribeRequest { request: Some(request) }).await;
     }
     stream.ends_with(Code::ResourceExhausted).await;
     let mut stream = Stream::open(&client).await;
@@ -361,17 +319,11 @@ async fn a_silent_reader_is_challenged_and_ended_unless_it_answers() {
         }
     }
     let mut silent = Stream::open(&client).await;
-    let Response::Ping(Ping { nonce }) = silent.next().await else {
-        panic!("a challenge")
-    };
+    let Response::Ping(Ping { nonce }) = silent.next().await else { panic!("a challenge") };
     // Other traffic, and other nonces, don't answer it.
     silent.update(1, &[], &[]).await;
     silent.applied(1).await;
-    silent
-        .send(Request::Pong(Pong {
-            nonce: nonce.wrapping_add(1),
-        }))
-        .await;
+    silent.send(Request::Pong(Pong { nonce: nonce.wrapping_add(1) })).await;
     silent.ends_with(Code::DeadlineExceeded).await;
     server.stop().await;
 }
@@ -386,20 +338,10 @@ async fn half_close_cancellation_and_vanishing_leave_no_registration_on_quiet_to
     let mut half_closed = Stream::open(&client).await;
     half_closed.update(1, &topics, &[]).await;
     half_closed.applied(1).await;
-    assert_eq!(
-        (server.activity.streams(), server.activity.registrations()),
-        (1, 20)
-    );
-    let Stream {
-        requests,
-        mut responses,
-    } = half_closed;
+    assert_eq!((server.activity.streams(), server.activity.registrations()), (1, 20));
+    let Stream { requests, mut responses } = half_closed;
     drop(requests);
-    while soon("the end", responses.message())
-        .await
-        .expect("ends with OK")
-        .is_some()
-    {}
+    while soon("the end", responses.message()).await.expect("ends with OK").is_some() {}
     until("no stream", || server.activity.streams() == 0).await;
 
     let mut cancelled = Stream::open(&client).await;
@@ -425,14 +367,10 @@ async fn a_shutdown_ends_streams_unavailable() {
     let mut stream = Stream::open(&client).await;
     stream.update(1, &[(welcome_topic(1), 0)], &[]).await;
     stream.applied(1).await;
-    let request = SubscribeStaticRequest {
-        topics: vec![at(welcome_topic(1), 0)],
-    };
+    let request = SubscribeStaticRequest { topics: vec![at(welcome_topic(1), 0)] };
     let fixed = client.subscribe.clone().subscribe_static(request).await;
     let mut fixed = fixed.expect("a stream").into_inner();
-    soon("Started", fixed.message())
-        .await
-        .expect("a healthy stream");
+    soon("Started", fixed.message()).await.expect("a healthy stream");
     server.ask_to_stop();
     stream.ends_with(Code::Unavailable).await;
     let status = soon("the end", fixed.message()).await.expect_err("ended");
@@ -471,8 +409,7 @@ async fn a_reader_that_pauses_holds_nobody_up_and_then_gets_everything() {
 /// Shows: STR-030.
 #[tokio::test]
 async fn a_reader_that_never_reads_is_ended() {
-    let (_home, server) =
-        server_with(|config| config.timing.stall_wait = Duration::from_millis(1_000)).await;
+    let (_home, server) = server_with(|config| config.timing.stall_wait = Duration::from_millis(1_000)).await;
     let publisher = server.client().await;
     let mut stuck = Stream::open(&server.client().await).await;
     stuck.update(1, &[(welcome_topic(1), 0)], &[]).await;
@@ -521,15 +458,7 @@ async fn registrations_racing_publications_lose_nothing() {
     for _ in 0..15 {
         let adds: Vec<(Topic, u64)> = (0..4)
             .map(welcome_topic)
-            .map(|topic| {
-                (
-                    topic,
-                    got.get(&topic)
-                        .and_then(|ids| ids.last())
-                        .copied()
-                        .unwrap_or(0),
-                )
-            })
+            .map(|topic| (topic, got.get(&topic).and_then(|ids| ids.last()).copied().unwrap_or(0)))
             .collect();
         let removes: Vec<Topic> = adds.iter().map(|(topic, _)| *topic).collect();
         for (adds, removes) in [(&adds[..], &[][..]), (&[], &removes)] {
@@ -545,15 +474,7 @@ async fn registrations_racing_publications_lose_nothing() {
         .collect();
     let adds: Vec<(Topic, u64)> = (0..4)
         .map(welcome_topic)
-        .map(|topic| {
-            (
-                topic,
-                got.get(&topic)
-                    .and_then(|ids| ids.last())
-                    .copied()
-                    .unwrap_or(0),
-            )
-        })
+        .map(|topic| (topic, got.get(&topic).and_then(|ids| ids.last()).copied().unwrap_or(0)))
         .collect();
     stream.update(id + 1, &adds, &[]).await;
     while got.values().map(Vec::len).sum::<usize>() < 240 {
@@ -574,10 +495,7 @@ async fn a_stream_takes_a_hundred_thousand_topics_in_one_update() {
         Topic::commit_log(GroupId::from_bytes(group))
     };
     let entry = |number| commit_log(topic(number).group_id().expect("a group"));
-    let first = client
-        .put(vec![entry(7), entry(99_999)])
-        .await
-        .expect("stored");
+    let first = client.put(vec![entry(7), entry(99_999)]).await.expect("stored");
     let adds: Vec<(Topic, u64)> = (0..100_000).map(|number| (topic(number), 0)).collect();
     let mut stream = Stream::open(&client).await;
     stream.update(1, &adds, &[]).await;
@@ -605,51 +523,24 @@ async fn a_static_stream_starts_with_its_targets_and_goes_on_with_envelopes_and_
     let stream = client.subscribe.clone().subscribe_static(request).await;
     let mut stream = stream.expect("a stream").into_inner();
     let mut next = async || {
-        let frame = soon("a frame", stream.message())
-            .await
-            .expect("a healthy stream");
+        let frame = soon("a frame", stream.message()).await.expect("a healthy stream");
         frame.expect("goes on").response.expect("a response")
     };
-    let Response::Started(started) = next().await else {
-        panic!("Started comes first")
-    };
+    let Response::Started(started) = next().await else { panic!("Started comes first") };
     assert_eq!(started.keepalive_interval_ms, 100);
-    let targets: Vec<u64> = started
-        .targets
-        .iter()
-        .map(|t| t.through_sequence_id)
-        .collect();
+    let targets: Vec<u64> = started.targets.iter().map(|t| t.through_sequence_id).collect();
     assert_eq!(targets, [0, second], "in request order");
-    let Response::Messages(messages) = next().await else {
-        panic!("history")
-    };
-    assert_eq!(
-        messages
-            .envelopes
-            .iter()
-            .map(envelope_id)
-            .collect::<Vec<_>>(),
-        [second]
-    );
+    let Response::Messages(messages) = next().await else { panic!("history") };
+    assert_eq!(messages.envelopes.iter().map(envelope_id).collect::<Vec<_>>(), [second]);
     for _ in 0..6 {
-        assert!(
-            matches!(next().await, Response::Keepalive(_)),
-            "no answer is needed"
-        );
+        assert!(matches!(next().await, Response::Keepalive(_)), "no answer is needed");
     }
     let live = client.put_one(welcome(2, b"c")).await;
     loop {
         match next().await {
             Response::Keepalive(_) => {}
             Response::Messages(messages) => {
-                assert_eq!(
-                    messages
-                        .envelopes
-                        .iter()
-                        .map(envelope_id)
-                        .collect::<Vec<_>>(),
-                    [live]
-                );
+                assert_eq!(messages.envelopes.iter().map(envelope_id).collect::<Vec<_>>(), [live]);
                 break;
             }
             Response::Started(_) => panic!("started once"),
@@ -663,19 +554,12 @@ async fn a_static_stream_starts_with_its_targets_and_goes_on_with_envelopes_and_
 async fn a_static_stream_that_its_reader_drops_is_gone() {
     let (_home, server) = server().await;
     let client = server.client().await;
-    let request = SubscribeStaticRequest {
-        topics: vec![at(welcome_topic(1), 0)],
-    };
+    let request = SubscribeStaticRequest { topics: vec![at(welcome_topic(1), 0)] };
     let stream = client.subscribe.clone().subscribe_static(request).await;
     let mut stream = stream.expect("a stream").into_inner();
-    soon("Started", stream.message())
-        .await
-        .expect("a healthy stream");
+    soon("Started", stream.message()).await.expect("a healthy stream");
     // The request ended long ago, and that ends nothing.
-    assert_eq!(
-        (server.activity.streams(), server.activity.registrations()),
-        (1, 1)
-    );
+    assert_eq!((server.activity.streams(), server.activity.registrations()), (1, 1));
     drop(stream);
     until("no stream", || server.activity.streams() == 0).await;
     assert_eq!(server.activity.registrations(), 0);
@@ -704,10 +588,7 @@ async fn a_failing_tailer_ends_streams_and_skips_nothing() {
             let mut stream = Stream::unread(&client).await;
             let request = Request::Update(update(1, &[(welcome_topic(1), first)], &[]));
             stream.send(request).await;
-            match (
-                stream.responses.message().await,
-                stream.responses.message().await,
-            ) {
+            match (stream.responses.message().await, stream.responses.message().await) {
                 (Ok(_), Ok(Some(_))) => return stream,
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,
             }
@@ -731,10 +612,7 @@ async fn a_failing_read_ends_the_stream_unavailable() {
     faults.reads.store(true, Ordering::SeqCst);
     stream.update(1, &[(welcome_topic(1), 0)], &[]).await;
     stream.ends_with(Code::Unavailable).await;
-    let status = client
-        .page(&[(welcome_topic(1), 0)], 0)
-        .await
-        .expect_err("no store");
+    let status = client.page(&[(welcome_topic(1), 0)], 0).await.expect_err("no store");
     assert_eq!(status.code(), Code::Unavailable);
     faults.reads.store(false, Ordering::SeqCst);
     server.stop().await;
@@ -748,18 +626,14 @@ async fn a_pong_that_is_there_in_time_counts_even_if_nothing_reads_it_yet() {
     let server = Running::start_over(store, &home, quick).await;
     let client = server.client().await;
     let mut stream = Stream::open(&client).await;
-    let Response::Ping(Ping { nonce }) = stream.next().await else {
-        panic!("a challenge")
-    };
+    let Response::Ping(Ping { nonce }) = stream.next().await else { panic!("a challenge") };
     // The heads of an update take so long that frames behind it wait past the deadline.
     faults.heads_wait.send_replace(true);
     stream.update(1, &[(welcome_topic(1), 0)], &[]).await;
     stream.update(2, &[], &[welcome_topic(1)]).await;
     stream.send(Request::Pong(Pong { nonce })).await;
     // The next challenge shows that the first was met.
-    let Response::Ping(_) = stream.next().await else {
-        panic!("a second challenge")
-    };
+    let Response::Ping(_) = stream.next().await else { panic!("a second challenge") };
     faults.heads_wait.send_replace(false);
     assert_eq!(stream.applied(1).await.1.len(), 1);
     stream.applied(2).await;

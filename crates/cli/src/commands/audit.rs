@@ -20,25 +20,16 @@ pub(crate) async fn run(args: HomeArgs, output: &Output) -> Result<Ended, Failur
             "violations": violations,
         });
         output.say(&value, || {
-            let line = |found: &highwater::Violation| {
-                format!("  {}: {}: {}", found.owner, found.rule, found.detail)
-            };
+            let line =
+                |found: &highwater::Violation| format!("  {}: {}: {}", found.owner, found.rule, found.detail);
             let mut lines = vec![match report.is_clean() {
                 true => format!("clean: {} checks", report.checks),
-                false => format!(
-                    "{} of {} checks failed",
-                    report.violations.len(),
-                    report.checks
-                ),
+                false => format!("{} of {} checks failed", report.violations.len(), report.checks),
             }];
             lines.extend(report.violations.iter().map(line));
             lines.join("\n")
         })?;
-        Ok(if report.is_clean() {
-            Ended::Done
-        } else {
-            Ended::Failed
-        })
+        Ok(if report.is_clean() { Ended::Done } else { Ended::Failed })
     })
     .await
 }

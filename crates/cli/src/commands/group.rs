@@ -73,10 +73,7 @@ pub(crate) fn ended(became: &Outcome, detail: Option<String>) -> Result<Ended, F
     match became {
         Outcome::Confirmed { .. } | Outcome::Queued => Ok(Ended::Done),
         Outcome::PublishedUnconfirmed { .. } => Ok(Ended::Incomplete),
-        _ => Err(Failure::new(format!(
-            "not done: {}",
-            detail.unwrap_or_else(|| "unknown".into())
-        ))),
+        _ => Err(Failure::new(format!("not done: {}", detail.unwrap_or_else(|| "unknown".into())))),
     }
 }
 
@@ -96,16 +93,8 @@ pub(crate) async fn list(args: HomeArgs, output: &Output) -> Result<Ended, Failu
                 "added_by": group.added_by().map(|inbox| inbox.to_string()),
             });
             output.say(&value, || {
-                let name = group
-                    .name()
-                    .map(str::to_owned)
-                    .or(peer.as_deref().map(short));
-                format!(
-                    "{}  {kind:5}  {:8}  {}",
-                    group.id(),
-                    state(group.state()),
-                    name.unwrap_or_default()
-                )
+                let name = group.name().map(str::to_owned).or(peer.as_deref().map(short));
+                format!("{}  {kind:5}  {:8}  {}", group.id(), state(group.state()), name.unwrap_or_default())
             })?;
         }
         Ok(Ended::Done)
@@ -135,20 +124,12 @@ pub(crate) async fn members(args: GroupArgs, output: &Output) -> Result<Ended, F
                 })
             })
             .collect();
-        output.say(
-            &json!({"group_id": group.id().to_string(), "members": listed}),
-            || {
-                let line = |member: &highwater::Member| {
-                    format!(
-                        "{}  {}  {} installations",
-                        member.inbox_id,
-                        role(member),
-                        member.installations
-                    )
-                };
-                members.iter().map(line).collect::<Vec<_>>().join("\n")
-            },
-        )?;
+        output.say(&json!({"group_id": group.id().to_string(), "members": listed}), || {
+            let line = |member: &highwater::Member| {
+                format!("{}  {}  {} installations", member.inbox_id, role(member), member.installations)
+            };
+            members.iter().map(line).collect::<Vec<_>>().join("\n")
+        })?;
         Ok(Ended::Done)
     })
     .await

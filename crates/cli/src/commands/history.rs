@@ -37,23 +37,12 @@ pub(crate) async fn run(args: HistoryArgs, output: &Output) -> Result<Ended, Fai
 }
 
 /// The newest `limit` messages, in the order they were delivered in.
-async fn last(
-    client: &Client,
-    args: &HistoryArgs,
-    limit: u64,
-) -> Result<VecDeque<Message>, Failure> {
+async fn last(client: &Client, args: &HistoryArgs, limit: u64) -> Result<VecDeque<Message>, Failure> {
     let mut found = VecDeque::new();
     let mut from = None;
     loop {
         let left = limit - found.len() as u64;
-        let page = page(
-            client,
-            args,
-            from,
-            false,
-            u32::try_from(left).unwrap_or(u32::MAX),
-        )
-        .await?;
+        let page = page(client, args, from, false, u32::try_from(left).unwrap_or(u32::MAX)).await?;
         for message in page.messages {
             found.push_front(message);
         }
@@ -85,9 +74,6 @@ async fn page(
 }
 
 fn print(message: &Message, output: &Output) -> Result<(), Failure> {
-    let cursor = message
-        .cursor
-        .map(|cursor| cursor.to_string())
-        .unwrap_or_default();
+    let cursor = message.cursor.map(|cursor| cursor.to_string()).unwrap_or_default();
     Ok(output.message(message, &cursor)?)
 }

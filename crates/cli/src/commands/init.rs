@@ -27,9 +27,8 @@ pub(crate) async fn whoami(args: HomeArgs, output: &Output) -> Result<Ended, Fai
 
 fn identify(client: &Client, output: &Output) -> Result<Ended, Failure> {
     let (inbox, installation) = (client.inbox_id(), client.installation_id().to_hex());
-    output.say(
-        &json!({"inbox_id": inbox.to_string(), "installation_id": installation}),
-        || format!("inbox         {inbox}\ninstallation  {installation}"),
-    )?;
+    output.say(&json!({"inbox_id": inbox.to_string(), "installation_id": installation}), || {
+        format!("inbox         {inbox}\ninstallation  {installation}")
+    })?;
     Ok(Ended::Done)
 }

@@ -13,17 +13,9 @@ pub(crate) async fn run(args: ReplayArgs, output: &Output) -> Result<Ended, Fail
     let mut interrupt = Interrupt::catch()?;
     with_client(&args.home, async |client| {
         let replay = client.replay(args.from.unwrap_or_else(|| client.beginning()));
-        let replay = if args.group.is_empty() {
-            replay
-        } else {
-            replay.groups(args.group.iter().copied())
-        };
+        let replay = if args.group.is_empty() { replay } else { replay.groups(args.group.iter().copied()) };
         let follow = args.follow || args.until.count.is_some() || args.until.timeout.is_some();
-        let mut reader = if follow {
-            replay.open().await?
-        } else {
-            replay.open_stored().await?
-        };
+        let mut reader = if follow { replay.open().await? } else { replay.open_stored().await? };
         let deadline = args.until.timeout.map(|timeout| Instant::now() + timeout);
         let mut left = args.until.count;
         while left != Some(0) {

@@ -13,13 +13,10 @@ pub(crate) async fn run(args: ServeArgs, output: &Output) -> Result<Ended, Failu
     config.listen = args.listen;
     let server = Server::bind(config).await?;
     let address = server.local_addr();
-    output.say(
-        &json!({"event": "listening", "address": address.to_string()}),
-        || format!("listening on {address}"),
-    )?;
-    server
-        .serve(async move { interrupt.caught().await })
-        .await?;
+    output.say(&json!({"event": "listening", "address": address.to_string()}), || {
+        format!("listening on {address}")
+    })?;
+    server.serve(async move { interrupt.caught().await }).await?;
     output.say(&json!({"event": "stopped"}), || "stopped".into())?;
     Ok(Ended::Done)
 }

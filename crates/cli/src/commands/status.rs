@@ -53,15 +53,10 @@ fn for_people(status: &Status) -> String {
     let mut lines = vec![
         format!("database {}  inbox {}", status.database_id, status.inbox_id),
         format!("{} of your own not settled", status.unsettled),
-        format!(
-            "{:12} {:>8} {:>8} {:>8}  topic",
-            "kind", "F", "P", "pending"
-        ),
+        format!("{:12} {:>8} {:>8} {:>8}  topic", "kind", "F", "P", "pending"),
     ];
     for topic in &status.topics {
-        let processed = topic
-            .processed
-            .map_or_else(|| "-".to_owned(), |p| p.to_string());
+        let processed = topic.processed.map_or_else(|| "-".to_owned(), |p| p.to_string());
         lines.push(format!(
             "{:12} {:>8} {:>8} {:>8}  {}",
             topic.topic.kind().name(),
@@ -71,22 +66,14 @@ fn for_people(status: &Status) -> String {
             topic.topic.to_hex()
         ));
         if let Some(held) = &topic.held {
-            lines.push(format!(
-                "{:12} held at {}: {}",
-                "", held.sequence_id, held.detail
-            ));
+            lines.push(format!("{:12} held at {}: {}", "", held.sequence_id, held.detail));
         }
     }
     if !status.groups.is_empty() {
-        lines.push(format!(
-            "{:32} {:>8} {:>8}  {:8}  name",
-            "group", "D", "epoch", "state"
-        ));
+        lines.push(format!("{:32} {:>8} {:>8}  {:8}  name", "group", "D", "epoch", "state"));
     }
     for group in &status.groups {
-        let epoch = group
-            .epoch
-            .map_or_else(|| "-".to_owned(), |epoch| epoch.to_string());
+        let epoch = group.epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string());
         lines.push(format!(
             "{} {:>8} {epoch:>8}  {:8}  {}",
             group.group_id,

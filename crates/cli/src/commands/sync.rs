@@ -8,14 +8,10 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 pub(crate) async fn run(args: SyncArgs, output: &Output) -> Result<Ended, Failure> {
-    with_client(&args.home, async |client| {
-        match client.sync_within(args.timeout).await {
-            Ok(report) => synced(&report, output),
-            Err(error) if !error.obligations().is_empty() => {
-                incomplete(client, &error, output).await
-            }
-            Err(error) => Err(error.into()),
-        }
+    with_client(&args.home, async |client| match client.sync_within(args.timeout).await {
+        Ok(report) => synced(&report, output),
+        Err(error) if !error.obligations().is_empty() => incomplete(client, &error, output).await,
+        Err(error) => Err(error.into()),
     })
     .await
 }
@@ -28,15 +24,9 @@ fn synced(report: &SyncReport, output: &Output) -> Result<Ended, Failure> {
         "unsettled": report.unsettled,
     });
     output.say(&value, || {
-        let mut text = format!(
-            "synced {} topics, {} groups discovered",
-            report.topics, report.discovered
-        );
+        let mut text = format!("synced {} topics, {} groups discovered", report.topics, report.discovered);
         if report.unsettled > 0 {
-            text.push_str(&format!(
-                "; {} of your own still on their way",
-                report.unsettled
-            ));
+            text.push_str(&format!("; {} of your own still on their way", report.unsettled));
         }
         text
     })?;
@@ -54,18 +44,10 @@ async fn incomplete(client: &Client, error: &Error, output: &Output) -> Result<E
     output.say(&value, || {
         let line = |obligation: &Obligation| {
             let (cause, detail) = cause(&obligation.cause);
-            format!(
-                "  {} {}: {cause} {detail}",
-                obligation.topic.kind().name(),
-                obligation.topic.to_hex()
-            )
+            format!("  {} {}: {cause} {detail}", obligation.topic.kind().name(), obligation.topic.to_hex())
         };
         let lines: Vec<_> = obligations.iter().map(line).collect();
-        format!(
-            "incomplete, {} topics are unfinished:\n{}",
-            lines.len(),
-            lines.join("\n")
-        )
+        format!("incomplete, {} topics are unfinished:\n{}", lines.len(), lines.join("\n"))
     })?;
     Ok(Ended::Incomplete)
 }

@@ -19,21 +19,14 @@ pub(super) struct Backend {
 
 impl Backend {
     pub(super) async fn start(database: &Path) -> Result<Self, Failure> {
-        let server = Server::bind(ServerConfig::new(DatabaseConfig::Sqlite(
-            database.to_owned(),
-        )))
-        .await?;
+        let server = Server::bind(ServerConfig::new(DatabaseConfig::Sqlite(database.to_owned()))).await?;
         let address = server.local_addr();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.serve(async move {
             // Dropping the sender stops it as well.
             let _ = stopped.await;
         }));
-        Ok(Self {
-            address,
-            stop,
-            task,
-        })
+        Ok(Self { address, stop, task })
     }
 
     pub(super) async fn stop(self) {
@@ -49,9 +42,7 @@ impl Backend {
 /// The folder to play in: the one to keep, which must be new or empty, or a temporary one.
 pub(super) fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Failure> {
     let Some(keep) = keep else {
-        let temporary = tempfile::Builder::new()
-            .prefix("highwater-demo-")
-            .tempdir()?;
+        let temporary = tempfile::Builder::new().prefix("highwater-demo-").tempdir()?;
         return Ok((temporary.path().to_owned(), Some(temporary)));
     };
     fs::create_dir_all(keep)

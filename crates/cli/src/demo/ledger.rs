@@ -99,16 +99,10 @@ impl Ledger {
 
     /// The sums, and what is behind those that should be zero.
     pub(super) fn judge(&self) -> (Sums, Vec<Finding>) {
-        let mut sums = Sums {
-            sent: self.sent.len(),
-            ..Sums::default()
-        };
+        let mut sums = Sums { sent: self.sent.len(), ..Sums::default() };
         let mut findings = Vec::new();
-        let everybody: BTreeSet<Who> = self
-            .sent
-            .iter()
-            .flat_map(|sent| sent.members.iter().copied())
-            .collect();
+        let everybody: BTreeSet<Who> =
+            self.sent.iter().flat_map(|sent| sent.members.iter().copied()).collect();
         for who in everybody {
             let handed = self.handed.get(&who).map_or(&[][..], Vec::as_slice);
             self.judge_one(who, handed, &mut sums, &mut findings);
@@ -132,12 +126,8 @@ impl Ledger {
             .filter(|(_, sent)| sent.members.contains(&who))
             .map(|(index, sent)| (sent.id, (index, sent)))
             .collect();
-        let mut may_repeat: Vec<_> = self
-            .killed
-            .iter()
-            .filter(|(killed, _)| *killed == who)
-            .map(|(_, id)| *id)
-            .collect();
+        let mut may_repeat: Vec<_> =
+            self.killed.iter().filter(|(killed, _)| *killed == who).map(|(_, id)| *id).collect();
         let mut seen = BTreeSet::new();
         let mut order = Order::default();
         for item in handed {
@@ -161,9 +151,7 @@ impl Ledger {
                 _ => find(Wrong::Duplicated, item.id),
             }
         }
-        owed.keys()
-            .filter(|id| !seen.contains(*id))
-            .for_each(|id| find(Wrong::Lost, *id));
+        owed.keys().filter(|id| !seen.contains(*id)).for_each(|id| find(Wrong::Lost, *id));
     }
 }
 
@@ -198,21 +186,12 @@ mod tests {
     }
 
     fn handed(n: u8) -> Handed {
-        Handed {
-            id: id(n),
-            group: GROUP,
-            sequence_id: n.into(),
-        }
+        Handed { id: id(n), group: GROUP, sequence_id: n.into() }
     }
 
     /// Messages 1 and 2 by client 0 to clients 0 and 1, handed out as given.
     fn ledger(to_0: &[u8], to_1: &[u8]) -> Ledger {
-        let sent = |n| Sent {
-            id: id(n),
-            group: GROUP,
-            by: 0,
-            members: [0, 1].into(),
-        };
+        let sent = |n| Sent { id: id(n), group: GROUP, by: 0, members: [0, 1].into() };
         let list = |ns: &[u8]| ns.iter().map(|n| handed(*n)).collect();
         Ledger {
             sent: vec![sent(1), sent(2)],
@@ -224,14 +203,7 @@ mod tests {
     #[test]
     fn only_other_members_count_as_delivered() {
         let sums = ledger(&[1, 2], &[1, 2]).sums();
-        assert_eq!(
-            sums,
-            Sums {
-                sent: 2,
-                delivered: 2,
-                ..Sums::default()
-            }
-        );
+        assert_eq!(sums, Sums { sent: 2, delivered: 2, ..Sums::default() });
     }
 
     #[test]

@@ -57,15 +57,7 @@ impl Participant {
     ) -> Result<Self, Failure> {
         let home = Home::make(&dir, Some(&link.url()))?;
         let client = home.open_and_register().await?;
-        let mut participant = Self {
-            who,
-            client,
-            link,
-            dir,
-            home,
-            ledger,
-            reader: None,
-        };
+        let mut participant = Self { who, client, link, dir, home, ledger, reader: None };
         participant.start_reading().await?;
         Ok(participant)
     }
@@ -93,9 +85,7 @@ impl Participant {
 
     /// Whether the reader ended by itself, which is never right.
     pub(super) fn has_stopped(&self) -> bool {
-        self.reader
-            .as_ref()
-            .is_some_and(|reader| reader.task.is_finished())
+        self.reader.as_ref().is_some_and(|reader| reader.task.is_finished())
     }
 
     /// Closes the client, and opens it again from what is on disk.
@@ -112,9 +102,7 @@ impl Participant {
     pub(super) async fn read_elsewhere_and_kill(&mut self) -> Result<(), Failure> {
         let handed = tokio::time::timeout(CHILD_PATIENCE, self.killed_with_an_item())
             .await
-            .map_err(|_| {
-                Failure::new("a reading process was handed nothing to be killed with")
-            })??;
+            .map_err(|_| Failure::new("a reading process was handed nothing to be killed with"))??;
         with(&self.ledger, |ledger| {
             ledger.killed.push((self.who, handed.id));
             ledger.handed.entry(self.who).or_default().push(handed);
@@ -124,28 +112,20 @@ impl Participant {
 
     async fn killed_with_an_item(&self) -> Result<Handed, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args([
-                "--json",
-                "stream",
-                "--pace",
-                &CHILD_PACE_MS.to_string(),
-                "--home",
-            ])
+            .args(["--json", "stream", "--pace", &CHILD_PACE_MS.to_string(), "--home"])
             .arg(&self.dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .kill_on_drop(true)
             .spawn()?;
-        let stdout = child
-            .stdout
-            .take()
-            .ok_or_else(|| Failure::new("a process has no output"))?;
+        let stdout = child.stdout.take().ok_or_else(|| Failure::new("a process has no output"))?;
         let mut lines = BufReader::new(stdout).lines();
         let handed = loop {
-            let line = lines.next_line().await?.ok_or_else(|| {
-                Failure::new("a reading process ended before it was handed a message")
-            })?;
+            let line = lines
+                .next_line()
+                .await?
+                .ok_or_else(|| Failure::new("a reading process ended before it was handed a message"))?;
             let value: Value = serde_json::from_str(&line)?;
             // News about a group is handled at once; a message takes the process until it is killed.
             if value["event"] == "message" {
@@ -204,7 +184,5 @@ fn record(ledger: &SharedLedger, who: Who, message: &Message) {
         group: message.group_id,
         sequence_id: message.sequence_id.map_or(0, highwater::SequenceId::get),
     };
-    with(ledger, |ledger| {
-        ledger.handed.entry(who).or_default().push(handed)
-    });
+    with(ledger, |ledger| ledger.handed.entry(who).or_default().push(handed));
 }

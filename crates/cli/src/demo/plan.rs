@@ -74,17 +74,14 @@ pub(super) fn course(messages: u32) -> Vec<Step> {
     let mut said = 0;
     let mut carol_is_in = false;
     for (index, event) in EVENTS.into_iter().enumerate() {
-        let until = (messages * (index + 1) / (EVENTS.len() + 1))
-            .max(1)
-            .min(messages);
+        let until = (messages * (index + 1) / (EVENTS.len() + 1)).max(1).min(messages);
         let mut fresh = false;
         while said < until {
             let say = match event {
                 // The last one before a kill is for the client that is killed.
-                Step::Kill(victim) if said + 1 == until => Step::Say {
-                    who: other_than(victim),
-                    place: Place::Harbour,
-                },
+                Step::Kill(victim) if said + 1 == until => {
+                    Step::Say { who: other_than(victim), place: Place::Harbour }
+                }
                 _ => nth(said, carol_is_in),
             };
             steps.push(say);
@@ -118,10 +115,7 @@ fn nth(index: usize, carol_is_in: bool) -> Step {
         (_, true) => &[Place::Harbour, Place::Dm, Place::Lookout],
         (_, false) => &[Place::Harbour, Place::Dm],
     };
-    Step::Say {
-        who,
-        place: places[index / NAMES.len() % places.len()],
-    }
+    Step::Say { who, place: places[index / NAMES.len() % places.len()] }
 }
 
 #[cfg(test)]
@@ -136,19 +130,10 @@ mod tests {
     fn a_course_has_the_messages_asked_for_and_enough_of_everything_else() {
         for messages in [1, 2, 5, 13, 14, 15, 200, 1000] {
             let steps = course(messages);
-            assert_eq!(
-                count(&steps, |step| matches!(step, Step::Say { .. })),
-                messages as usize
-            );
+            assert_eq!(count(&steps, |step| matches!(step, Step::Say { .. })), messages as usize);
             assert!(count(&steps, |step| *step == Step::Cut) >= 5, "{messages}");
-            assert!(
-                count(&steps, |step| matches!(step, Step::Reopen(_))) >= 3,
-                "{messages}"
-            );
-            assert!(
-                count(&steps, |step| matches!(step, Step::Kill(_))) >= 1,
-                "{messages}"
-            );
+            assert!(count(&steps, |step| matches!(step, Step::Reopen(_))) >= 3, "{messages}");
+            assert!(count(&steps, |step| matches!(step, Step::Kill(_))) >= 1, "{messages}");
             assert_eq!(count(&steps, |step| *step == Step::Add), 1);
             assert_eq!(count(&steps, |step| *step == Step::Remove), 1);
         }
@@ -160,11 +145,7 @@ mod tests {
             let steps = course(messages);
             for (index, step) in steps.iter().enumerate() {
                 if let Step::Kill(victim) = step {
-                    let Step::Say {
-                        who,
-                        place: Place::Harbour,
-                    } = steps[index - 1]
-                    else {
+                    let Step::Say { who, place: Place::Harbour } = steps[index - 1] else {
                         panic!("{:?} before a kill", steps[index - 1]);
                     };
                     assert_ne!(who, *victim);
@@ -180,10 +161,7 @@ mod tests {
             match step {
                 Step::Add => is_in = true,
                 Step::Remove => is_in = false,
-                Step::Say {
-                    who: CAROL,
-                    place: Place::Lookout,
-                } => assert!(is_in),
+                Step::Say { who: CAROL, place: Place::Lookout } => assert!(is_in),
                 Step::Say { who: BOB, place } => assert_ne!(place, Place::Dm),
                 _ => {}
             }

@@ -20,10 +20,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(output: &Output) -> Self {
-        Self {
-            output: output.clone(),
-            drawn: false,
-        }
+        Self { output: output.clone(), drawn: false }
     }
 
     /// One event. For people it is `text`, which may be empty.
@@ -33,21 +30,11 @@ impl Progress {
     }
 
     /// How far it is, for whoever watches.
-    pub(super) fn draw(
-        &mut self,
-        said: usize,
-        of: u32,
-        handed: usize,
-        counts: &Counts,
-    ) -> io::Result<()> {
+    pub(super) fn draw(&mut self, said: usize, of: u32, handed: usize, counts: &Counts) -> io::Result<()> {
         if !self.output.is_watched() {
             return Ok(());
         }
-        let Counts {
-            cuts,
-            reopens,
-            kills,
-        } = counts;
+        let Counts { cuts, reopens, kills } = counts;
         let mut stderr = io::stderr().lock();
         write!(
             stderr,

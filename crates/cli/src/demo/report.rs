@@ -21,15 +21,9 @@ pub(super) struct Table<'a> {
 impl Table<'_> {
     fn name(&self, topic: &TopicProgress) -> String {
         let place = topic.topic.group_id().and_then(|group| {
-            self.places
-                .iter()
-                .find(|(_, place)| **place == group)
-                .map(|(place, _)| place.name())
+            self.places.iter().find(|(_, place)| **place == group).map(|(place, _)| place.name())
         });
-        let inbox = topic
-            .topic
-            .inbox_id()
-            .and_then(|inbox| self.inboxes.get(&inbox));
+        let inbox = topic.topic.inbox_id().and_then(|inbox| self.inboxes.get(&inbox));
         match (place, inbox) {
             (Some(place), _) => place.to_owned(),
             (None, Some(inbox)) => format!("{} {inbox}", topic.topic.kind().name()),
@@ -39,11 +33,7 @@ impl Table<'_> {
 
     fn delivered(&self, topic: &TopicProgress) -> Option<u64> {
         let group = topic.topic.group_id()?;
-        let found = self
-            .status
-            .groups
-            .iter()
-            .find(|progress| progress.group_id == group);
+        let found = self.status.groups.iter().find(|progress| progress.group_id == group);
         found.map(|progress| progress.delivered)
     }
 
@@ -71,10 +61,7 @@ impl Table<'_> {
                 topic.received,
                 or_dash(topic.processed),
                 or_dash(self.delivered(topic)),
-                topic
-                    .held
-                    .as_ref()
-                    .map_or_else(|| "-".into(), |held| held.sequence_id.to_string()),
+                topic.held.as_ref().map_or_else(|| "-".into(), |held| held.sequence_id.to_string()),
                 topic.pending,
             )
         };
@@ -83,10 +70,7 @@ impl Table<'_> {
 }
 
 pub(super) fn header() -> String {
-    format!(
-        "{:8} {:14} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "client", "topic", "F", "P", "D", "held", "pending"
-    )
+    format!("{:8} {:14} {:>8} {:>8} {:>8} {:>8} {:>8}", "client", "topic", "F", "P", "D", "held", "pending")
 }
 
 /// The last event.

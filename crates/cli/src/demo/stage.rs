@@ -54,39 +54,29 @@ impl Stage {
             backend: Some(backend),
             _temporary: temporary,
         };
-        stage.progress.event(
-            &json!({"event": "backend", "address": address.to_string()}),
-            || format!("backend on {address}, homes in {}", dir.display()),
-        )?;
+        stage.progress.event(&json!({"event": "backend", "address": address.to_string()}), || {
+            format!("backend on {address}, homes in {}", dir.display())
+        })?;
         for (who, name) in NAMES.into_iter().enumerate() {
             let link = Proxy::start(address).await?;
             let joined = Participant::join(who, dir.join(name), link, stage.ledger.clone()).await?;
             let inbox = joined.client.inbox_id();
-            stage.progress.event(
-                &json!({"event": "client", "client": name, "inbox_id": inbox.to_string()}),
-                || format!("{name} is inbox {inbox}"),
-            )?;
+            stage
+                .progress
+                .event(&json!({"event": "client", "client": name, "inbox_id": inbox.to_string()}), || {
+                    format!("{name} is inbox {inbox}")
+                })?;
             stage.participants.push(joined);
         }
-        stage
-            .create(Place::Harbour, ALICE, [BOB, CAROL].into())
-            .await?;
+        stage.create(Place::Harbour, ALICE, [BOB, CAROL].into()).await?;
         stage.create(Place::Lookout, BOB, [ALICE].into()).await?;
         stage.create(Place::Dm, ALICE, [CAROL].into()).await?;
         Ok(stage)
     }
 
-    async fn create(
-        &mut self,
-        place: Place,
-        by: Who,
-        others: BTreeSet<Who>,
-    ) -> Result<(), Failure> {
+    async fn create(&mut self, place: Place, by: Who, others: BTreeSet<Who>) -> Result<(), Failure> {
         let creator = &self.participants[by].client;
-        let inboxes: Vec<_> = others
-            .iter()
-            .map(|who| self.participants[*who].client.inbox_id())
-            .collect();
+        let inboxes: Vec<_> = others.iter().map(|who| self.participants[*who].client.inbox_id()).collect();
         let new = match place {
             Place::Dm => creator.new_dm(inboxes[0]),
             _ => creator.new_group().name(place.name()).members(inboxes),
@@ -101,10 +91,10 @@ impl Stage {
         let mut members = others;
         members.insert(by);
         self.members.insert(place, members);
-        self.progress.event(
-            &json!({"event": "group", "name": place.name(), "group_id": group.to_string()}),
-            || format!("{} is group {group}", place.name()),
-        )?;
+        self.progress
+            .event(&json!({"event": "group", "name": place.name(), "group_id": group.to_string()}), || {
+                format!("{} is group {group}", place.name())
+            })?;
         Ok(())
     }
 
@@ -141,14 +131,7 @@ impl Stage {
         let speaker = self.participants[who].client.group(group).await?;
         let id = speaker.queue_text(&text).await?;
         let members = self.members[&place].clone();
-        with(&self.ledger, |ledger| {
-            ledger.sent.push(Sent {
-                id,
-                group,
-                by: who,
-                members,
-            })
-        });
+        with(&self.ledger, |ledger| ledger.sent.push(Sent { id, group, by: who, members }));
         Ok(())
     }
 
@@ -164,63 +147,39 @@ impl Stage {
     async fn reopen(&mut self, who: Who) -> Result<(), Failure> {
         self.participants[who].reopen().await?;
         self.counts.reopens += 1;
-        self.progress.event(
-            &json!({"event": "reopened", "client": NAMES[who]}),
-            String::new,
-        )?;
+        self.progress.event(&json!({"event": "reopened", "client": NAMES[who]}), String::new)?;
         Ok(())
     }
 
     async fn kill(&mut self, who: Who) -> Result<(), Failure> {
         self.participants[who].read_elsewhere_and_kill().await?;
         self.counts.kills += 1;
-        self.progress.event(
-            &json!({"event": "killed", "client": NAMES[who]}),
-            String::new,
-        )?;
+        self.progress.event(&json!({"event": "killed", "client": NAMES[who]}), String::new)?;
         Ok(())
     }
 
     async fn add_carol(&mut self) -> Result<(), Failure> {
         self.until_settled().await?;
-        let (group, carol) = (
-            self.places[&Place::Lookout],
-            self.participants[CAROL].client.inbox_id(),
-        );
+        let (group, carol) = (self.places[&Place::Lookout], self.participants[CAROL].client.inbox_id());
         let bob = self.participants[BOB].client.group(group).await?;
         let outcome = bob.add_members([carol]).await?;
         self.until_confirmed(BOB, "adding carol", outcome).await?;
         self.until_in(CAROL, group).await?;
-        self.members
-            .entry(Place::Lookout)
-            .or_default()
-            .insert(CAROL);
+        self.members.entry(Place::Lookout).or_default().insert(CAROL);
         self.until_applied(Place::Lookout).await?;
-        self.progress.event(
-            &json!({"event": "added", "client": NAMES[CAROL]}),
-            String::new,
-        )?;
+        self.progress.event(&json!({"event": "added", "client": NAMES[CAROL]}), String::new)?;
         Ok(())
     }
 
     async fn remove_carol(&mut self) -> Result<(), Failure> {
         self.until_settled().await?;
-        let (group, carol) = (
-            self.places[&Place::Lookout],
-            self.participants[CAROL].client.inbox_id(),
-        );
+        let (group, carol) = (self.places[&Place::Lookout], self.participants[CAROL].client.inbox_id());
         let bob = self.participants[BOB].client.group(group).await?;
         let outcome = bob.remove_members([carol]).await?;
         self.until_confirmed(BOB, "removing carol", outcome).await?;
-        self.members
-            .entry(Place::Lookout)
-            .or_default()
-            .remove(&CAROL);
+        self.members.entry(Place::Lookout).or_default().remove(&CAROL);
         self.until_applied(Place::Lookout).await?;
-        self.progress.event(
-            &json!({"event": "removed", "client": NAMES[CAROL]}),
-            String::new,
-        )?;
+        self.progress.event(&json!({"event": "removed", "client": NAMES[CAROL]}), String::new)?;
         Ok(())
     }
 
@@ -228,9 +187,7 @@ impl Stage {
     async fn until_confirmed(&self, who: Who, what: &str, outcome: Outcome) -> Result<(), Failure> {
         if let Outcome::Queued | Outcome::PublishedUnconfirmed { .. } = outcome {
             return self
-                .until(what, async || {
-                    Ok(self.participants[who].client.unsettled().await? == 0)
-                })
+                .until(what, async || Ok(self.participants[who].client.unsettled().await? == 0))
                 .await;
         }
         require_confirmed(what, &outcome)
@@ -252,9 +209,7 @@ impl Stage {
     async fn until_in(&self, who: Who, group: GroupId) -> Result<(), Failure> {
         self.until("an invitation to be followed", async || {
             let found = self.participants[who].client.groups().await?;
-            Ok(found
-                .iter()
-                .any(|one| one.id() == group && one.state() == ConversationState::Active))
+            Ok(found.iter().any(|one| one.id() == group && one.state() == ConversationState::Active))
         })
         .await
     }
@@ -295,9 +250,7 @@ impl Stage {
         let mut handed = 0;
         let mut since = Instant::now();
         loop {
-            let (complete, now) = with(&self.ledger, |ledger| {
-                (ledger.is_complete(), ledger.handed())
-            });
+            let (complete, now) = with(&self.ledger, |ledger| (ledger.is_complete(), ledger.handed()));
             if now > handed {
                 (handed, since) = (now, Instant::now());
             }
@@ -341,10 +294,7 @@ impl Stage {
             violations += audit.violations.len();
             let name = participant.name();
             for found in &audit.violations {
-                lines.push(format!(
-                    "{name}: {}: {}: {}",
-                    found.owner, found.rule, found.detail
-                ));
+                lines.push(format!("{name}: {}: {}: {}", found.owner, found.rule, found.detail));
             }
             self.progress.event(
                 &json!({"event": "audit", "client": name, "clean": audit.is_clean(), "checks": audit.checks}),
@@ -355,17 +305,12 @@ impl Stage {
         for Finding { what, who, id } in findings {
             let (what, name) = (what.name(), NAMES[who]);
             lines.push(format!("{what}: message {id}, by {name}"));
-            self.progress.event(
-                &json!({"event": what, "client": name, "message_id": id.to_string()}),
-                String::new,
-            )?;
+            self.progress
+                .event(&json!({"event": what, "client": name, "message_id": id.to_string()}), String::new)?;
         }
         let clean = violations == 0;
         lines.push(report::line(&sums, &self.counts, clean));
-        self.progress
-            .event(&report::summary(&sums, &self.counts, clean), || {
-                lines.join("\n")
-            })?;
+        self.progress.event(&report::summary(&sums, &self.counts, clean), || lines.join("\n"))?;
         let well = clean && sums.lost == 0 && sums.duplicated == 0 && sums.reordered == 0;
         Ok(if well { Ended::Done } else { Ended::Failed })
     }

@@ -18,9 +18,7 @@ fn wrong_usage_exits_2_with_one_line() {
         &["replay", "--home", "x", "--from", "12"],
         &["group", "create", "--home", "x", "--member", "bob"],
         &["group", "create", "--home", "x"],
-        &[
-            "group", "create", "--home", "x", "--dm", NOBODY, "--name", "n",
-        ],
+        &["group", "create", "--home", "x", "--dm", NOBODY, "--name", "n"],
         &["init", "--home", "x", "--backend", "127.0.0.1:5050"],
         &["init", "--home", "/nonexistent-home-of-a-test"],
         &["serve", "--listen", "here", "--database", "sqlite:x"],
@@ -39,20 +37,10 @@ fn a_home_that_was_never_made_is_named_with_the_command_that_makes_it() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("nobody");
     let home = home.to_str().unwrap();
-    for command in [
-        &["status"][..],
-        &["audit"],
-        &["sync"],
-        &["stream"],
-        &["history"],
-        &["whoami"],
-    ] {
+    for command in [&["status"][..], &["audit"], &["sync"], &["stream"], &["history"], &["whoami"]] {
         let mut arguments = command.to_vec();
         arguments.extend(["--home", home]);
-        assert!(
-            run(&arguments).failed(1).contains("highwater init"),
-            "{command:?}"
-        );
+        assert!(run(&arguments).failed(1).contains("highwater init"), "{command:?}");
     }
     assert!(!std::path::Path::new(home).exists());
 }
@@ -68,10 +56,7 @@ fn what_doesnt_exist_is_refused_and_nothing_changes() {
     let foreign = bob.run("sync", &[]);
     foreign.one();
     let history = bob.run("history", &[]);
-    let cursor = history.all().last().unwrap()["cursor"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let cursor = history.all().last().unwrap()["cursor"].as_str().unwrap().to_owned();
     let long = "n".repeat(101);
     let before = alice.run("status", &[]).one().clone();
 
@@ -91,16 +76,9 @@ fn what_doesnt_exist_is_refused_and_nothing_changes() {
     ] {
         let ran = alice.run(command, more);
         ran.failed(1);
-        assert_eq!(
-            alice.run("status", &[]).one(),
-            &before,
-            "{command} {more:?} changed something"
-        );
+        assert_eq!(alice.run("status", &[]).one(), &before, "{command} {more:?} changed something");
     }
-    let bobs = bob.run(
-        "group remove",
-        &["--group", &group, "--member", &alice.inbox],
-    );
+    let bobs = bob.run("group remove", &["--group", &group, "--member", &alice.inbox]);
     assert_eq!(bobs.code, Some(1), "{bobs:?}");
     alice.assert_clean();
 }
@@ -124,10 +102,7 @@ fn a_damaged_home_is_reported_and_left_as_it_is() {
     let init = run(&["init", "--home", alice.path(), "--backend", &backend.url]);
     assert!(init.failed(1).contains("client.key"));
     std::fs::write(&key, right).unwrap();
-    assert_eq!(
-        alice.run("whoami", &[]).one()["inbox_id"],
-        alice.inbox.as_str()
-    );
+    assert_eq!(alice.run("whoami", &[]).one()["inbox_id"], alice.inbox.as_str());
     alice.assert_clean();
 }
 
@@ -138,10 +113,7 @@ fn secrets_are_the_owners_alone() {
     let backend = Backend::start(dir.path());
     let alice = Home::init(dir.path().join("alice"), &backend);
     for name in ["client.key", "wallet.key"] {
-        let mode = std::fs::metadata(alice.dir.join(name))
-            .unwrap()
-            .permissions()
-            .mode();
+        let mode = std::fs::metadata(alice.dir.join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
     let left: Vec<_> = std::fs::read_dir(&alice.dir)

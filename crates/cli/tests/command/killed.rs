@@ -57,13 +57,7 @@ fn init_killed_anywhere_and_run_again_ends_with_one_inbox() {
     let backend = Backend::start(dir.path());
     let bob = Home::init(dir.path().join("bob"), &backend);
     let home = dir.path().join("alice");
-    let arguments = [
-        "init",
-        "--home",
-        home.to_str().unwrap(),
-        "--backend",
-        &backend.url,
-    ];
+    let arguments = ["init", "--home", home.to_str().unwrap(), "--backend", &backend.url];
     let mut wallet = None;
     for delay in [1, 5, 10, 20, 40, 60, 80, 100, 130, 160] {
         let mut child = start(&arguments);
@@ -77,10 +71,7 @@ fn init_killed_anywhere_and_run_again_ends_with_one_inbox() {
     let first = run(&arguments);
     let again = run(&arguments);
     assert_eq!(first.one(), again.one());
-    let alice = Home {
-        dir: home,
-        inbox: first.one()["inbox_id"].as_str().unwrap().to_owned(),
-    };
+    let alice = Home { dir: home, inbox: first.one()["inbox_id"].as_str().unwrap().to_owned() };
     let group = bob.group_with(&[&alice]);
     bob.send(&group, "hello");
     alice.run("sync", &[]).one();
@@ -123,10 +114,7 @@ fn commands_killed_at_any_moment_lose_nothing_that_was_reported() {
     unique.sort_unstable();
     unique.dedup();
     assert_eq!(unique.len(), texts.len(), "something came twice: {texts:?}");
-    let found: Vec<_> = texts
-        .iter()
-        .filter(|text| text.starts_with("reported"))
-        .collect();
+    let found: Vec<_> = texts.iter().filter(|text| text.starts_with("reported")).collect();
     assert_eq!(found, reported.iter().collect::<Vec<_>>());
     assert_eq!(alice.run("history", &[]).texts(), texts);
     alice.assert_clean();

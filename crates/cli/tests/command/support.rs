@@ -45,14 +45,8 @@ impl Ran {
     /// Asserts that it failed with `code` and said why on one line, and printed nothing else.
     pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
-        let line = self
-            .stderr
-            .strip_suffix('\n')
-            .expect("an error ends its line");
-        assert!(
-            line.starts_with("error: ") && !line.contains('\n'),
-            "{self:?}"
-        );
+        let line = self.stderr.strip_suffix('\n').expect("an error ends its line");
+        assert!(line.starts_with("error: ") && !line.contains('\n'), "{self:?}");
         assert!(self.lines.is_empty(), "{self:?}");
         line
     }
@@ -100,21 +94,14 @@ pub(crate) fn finish(mut child: Child) -> Ran {
         if started.elapsed() > PATIENCE {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!(
-                "a command hangs: {:?} {:?}",
-                out.join().unwrap(),
-                err.join().unwrap()
-            );
+            panic!("a command hangs: {:?} {:?}", out.join().unwrap(), err.join().unwrap());
         }
         std::thread::sleep(Duration::from_millis(5));
     };
     let stdout = out.join().unwrap().unwrap();
     Ran {
         code: status.code(),
-        lines: stdout
-            .lines()
-            .map(|line| serde_json::from_str(line).expect(line))
-            .collect(),
+        lines: stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect(),
         stderr: err.join().unwrap().unwrap(),
         took: started.elapsed(),
     }
@@ -129,11 +116,8 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) fn start(dir: &Path) -> Self {
-        let mut backend = Self {
-            child: None,
-            database: dir.join("backend.db"),
-            url: "http://127.0.0.1:0".into(),
-        };
+        let mut backend =
+            Self { child: None, database: dir.join("backend.db"), url: "http://127.0.0.1:0".into() };
         backend.restart();
         backend
     }
@@ -144,22 +128,13 @@ impl Backend {
         let database = format!("sqlite:{}", self.database.display());
         let listen = self.url.strip_prefix("http://").unwrap().to_owned();
         let mut child = binary()
-            .args([
-                "--json",
-                "serve",
-                "--listen",
-                &listen,
-                "--database",
-                &database,
-            ])
+            .args(["--json", "serve", "--listen", &listen, "--database", &database])
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let listening: Value = serde_json::from_str(&line).expect("serve says where it listens");
         assert_eq!(listening["event"], "listening");
         self.url = format!("http://{}", listening["address"].as_str().unwrap());
@@ -192,9 +167,7 @@ impl Drop for Backend {
 
 /// Sends a signal to one process.
 pub(crate) fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill")
-        .args([&format!("-{name}"), &child.id().to_string()])
-        .status();
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
     assert!(sent.unwrap().success());
 }
 
@@ -206,13 +179,7 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn init(dir: PathBuf, backend: &Backend) -> Self {
-        let ran = run(&[
-            "init",
-            "--home",
-            dir.to_str().unwrap(),
-            "--backend",
-            &backend.url,
-        ]);
+        let ran = run(&["init", "--home", dir.to_str().unwrap(), "--backend", &backend.url]);
         let inbox = ran.one()["inbox_id"].as_str().unwrap().to_owned();
         Self { dir, inbox }
     }

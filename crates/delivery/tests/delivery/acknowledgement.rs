@@ -28,16 +28,10 @@ async fn asking_for_the_next_item_acknowledges_the_last_and_handing_out_does_not
         assert_eq!(next(&mut consumer).await, item);
         assert_eq!(d(store, A).await, before);
     }
-    assert_eq!(
-        consumer.acknowledge().await.unwrap(),
-        Acknowledgement::Stored
-    );
+    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Stored);
     assert_eq!(d(store, A).await, 3);
     assert!(consumer.out().is_none());
-    assert_eq!(
-        consumer.acknowledge().await.unwrap(),
-        Acknowledgement::Stored
-    );
+    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Stored);
     assert_eq!(drain(&mut consumer).await, ["4", "5"]);
     assert_eq!(d(store, A).await, 5);
 }
@@ -88,10 +82,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, times: usize) -> Option<F
 
 /// Waits until no write is under way.
 async fn settled(store: &Store) {
-    store
-        .write::<_, DeliveryError, _>("settled", |_| Box::pin(async { Ok(()) }))
-        .await
-        .unwrap();
+    store.write::<_, DeliveryError, _>("settled", |_| Box::pin(async { Ok(()) })).await.unwrap();
 }
 
 /// Shows: PROC-052, STR-094.
@@ -116,10 +107,7 @@ async fn a_dropped_read_has_acknowledged_its_item_or_left_it_out_and_handed_out_
                 out = item.unwrap().unwrap().cursor.number().unwrap().get();
                 assert_eq!(out, after + 1);
             }
-            None => assert!(
-                after == before || after == out,
-                "D {before} -> {after}, out {out}"
-            ),
+            None => assert!(after == before || after == out, "D {before} -> {after}, out {out}"),
         }
     }
     // Whatever happened, nothing was skipped.
@@ -211,10 +199,7 @@ async fn a_read_dropped_while_its_acknowledgement_is_written_leaves_the_item_out
     run(store, "DROP TRIGGER delivery_test_slow").await.unwrap();
     assert_eq!(d(store, A).await, 0);
     drop(consumer);
-    assert_eq!(
-        deliver(store, Selection::all()).await,
-        ["1", "2", "3", "4", "5"]
-    );
+    assert_eq!(deliver(store, Selection::all()).await, ["1", "2", "3", "4", "5"]);
 }
 
 /// Shows: STR-095, PROC-040, PROC-052.
@@ -228,25 +213,14 @@ async fn an_acknowledgement_that_cannot_be_stored_ends_the_reader_and_the_item_c
          BEGIN SELECT RAISE(ABORT, 'the disk of the test'); END";
     run(store, broken).await.unwrap();
     let error = consumer.next().await.unwrap_err();
-    assert!(
-        matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))),
-        "{error:?}"
-    );
+    assert!(matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))), "{error:?}");
     assert!(matches!(consumer.next().await, Err(ConsumerError::Ended)));
-    assert!(matches!(
-        consumer.acknowledge().await,
-        Err(ConsumerError::Ended)
-    ));
-    run(store, "DROP TRIGGER delivery_test_fault")
-        .await
-        .unwrap();
+    assert!(matches!(consumer.acknowledge().await, Err(ConsumerError::Ended)));
+    run(store, "DROP TRIGGER delivery_test_fault").await.unwrap();
     assert!(matches!(consumer.next().await, Err(ConsumerError::Ended)));
     drop(consumer);
     assert_eq!(d(store, A).await, 0);
-    assert_eq!(
-        deliver(store, Selection::all()).await,
-        ["1", "2", "3", "4", "5"]
-    );
+    assert_eq!(deliver(store, Selection::all()).await, ["1", "2", "3", "4", "5"]);
 }
 
 /// Shows: STR-095, PROC-040.
@@ -258,11 +232,7 @@ async fn a_full_disk_ends_the_reader_with_its_cause_and_loses_nothing() {
     for group in &groups {
         put(fixture.store(), conversation(*group)).await;
     }
-    publish(
-        fixture.store(),
-        groups.iter().map(|group| text(*group, "x")).collect(),
-    )
-    .await;
+    publish(fixture.store(), groups.iter().map(|group| text(*group, "x")).collect()).await;
     fixture.fill_disk(0).await.unwrap();
     let mut consumer = open(fixture.store(), Selection::all()).await;
     let mut handed = 0;
@@ -277,10 +247,7 @@ async fn a_full_disk_ends_the_reader_with_its_cause_and_loses_nothing() {
     assert_eq!(error.to_string(), full.to_string());
     drop(consumer);
     fixture.reopen().await;
-    assert_eq!(
-        deliver(fixture.store(), Selection::all()).await.len(),
-        205 - handed + 1
-    );
+    assert_eq!(deliver(fixture.store(), Selection::all()).await.len(), 205 - handed + 1);
     sound(fixture.store()).await;
 }
 
@@ -292,16 +259,10 @@ async fn a_closed_database_ends_a_waiting_reader() {
     let mut consumer = open(&store, Selection::all()).await;
     let waiting = tokio::spawn(async move {
         let error = consumer.next_wait().await.unwrap_err();
-        (
-            error,
-            matches!(consumer.next().await, Err(ConsumerError::Ended)),
-        )
+        (error, matches!(consumer.next().await, Err(ConsumerError::Ended)))
     });
     store.close().await;
     let (error, ended) = waiting.await.unwrap();
-    assert!(
-        matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))),
-        "{error:?}"
-    );
+    assert!(matches!(error, ConsumerError::Delivery(DeliveryError::Store(_))), "{error:?}");
     assert!(ended);
 }

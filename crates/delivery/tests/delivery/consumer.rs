@@ -1,8 +1,7 @@
 use std::time::Duration;
 
 use highwater_delivery::{
-    Consent, Conversation, ConversationType, DeliveryCursor, DeliveryError, NewMessage, Selection,
-    delete,
+    Consent, Conversation, ConversationType, DeliveryCursor, DeliveryError, NewMessage, Selection, delete,
 };
 use highwater_wire::GroupId;
 
@@ -31,11 +30,7 @@ async fn a_filter_consumes_what_it_excludes_and_a_later_filter_does_not_bring_it
     let fixture = store().await;
     let store = fixture.store();
     consent(store, B, Consent::Denied).await;
-    arrive(
-        store,
-        &[(A, "a1"), (B, "b1"), (B, "b2"), (D, "d1"), (A, "a2")],
-    )
-    .await;
+    arrive(store, &[(A, "a1"), (B, "b1"), (B, "b2"), (D, "d1"), (A, "a2")]).await;
     let allowed = Selection::all().with_consent([Consent::Allowed]);
     let groups = allowed.clone().of_kinds([ConversationType::Group]);
     assert_eq!(deliver(store, groups).await, ["a1", "a2"]);
@@ -84,9 +79,8 @@ async fn messages_without_a_listener_wait_for_one_over_restarts() {
     let mut fixture = store().await;
     let name = |n: u32| format!("m{n}");
     let at = |n: u32| if n.is_multiple_of(8) { B } else { A };
-    let batch = |range: std::ops::Range<u32>| -> Vec<NewMessage> {
-        range.map(|n| text(at(n), &name(n))).collect()
-    };
+    let batch =
+        |range: std::ops::Range<u32>| -> Vec<NewMessage> { range.map(|n| text(at(n), &name(n))).collect() };
     consent(fixture.store(), B, Consent::Denied).await;
     publish(fixture.store(), batch(0..30)).await;
     fixture.reopen().await;
@@ -125,9 +119,7 @@ async fn a_message_deleted_while_it_waits_is_not_handed_out() {
     assert_eq!(next(&mut consumer).await, "a");
     let gone = text(A, "b").id;
     store
-        .write::<_, DeliveryError, _>("delete", move |tx| {
-            Box::pin(async move { delete(tx, gone).await })
-        })
+        .write::<_, DeliveryError, _>("delete", move |tx| Box::pin(async move { delete(tx, gone).await }))
         .await
         .unwrap();
     assert_eq!(next(&mut consumer).await, "c");
@@ -144,11 +136,7 @@ async fn a_long_run_of_excluded_messages_is_passed_in_bounded_turns() {
     consent(store, B, Consent::Denied).await;
     publish(store, (0..2_500).map(|n| text(B, &n.to_string())).collect()).await;
     arrive(store, &[(A, "a")]).await;
-    publish(
-        store,
-        (3_000..4_200).map(|n| text(B, &n.to_string())).collect(),
-    )
-    .await;
+    publish(store, (3_000..4_200).map(|n| text(B, &n.to_string())).collect()).await;
     let allowed = Selection::all().with_consent([Consent::Allowed]);
     assert_eq!(deliver(store, allowed).await, ["a"]);
     assert_eq!(d(store, B).await, 3_701);
@@ -203,12 +191,7 @@ async fn every_item_carries_its_cursor_and_a_repeat_carries_the_same() {
     // Having the cursor acknowledged nothing.
     assert_eq!(d(store, A).await, 0);
     drop(consumer);
-    let again = open(store, Selection::all())
-        .await
-        .next()
-        .await
-        .unwrap()
-        .unwrap();
+    let again = open(store, Selection::all()).await.next().await.unwrap().unwrap();
     assert_eq!(again, first);
 }
 
@@ -219,14 +202,7 @@ async fn a_restored_conversation_is_read_like_any_other() {
     let fixture = store().await;
     let store = fixture.store();
     let state = highwater_delivery::ConversationState::Restored;
-    put(
-        store,
-        Conversation {
-            state,
-            ..conversation(A)
-        },
-    )
-    .await;
+    put(store, Conversation { state, ..conversation(A) }).await;
     arrive(store, &[(A, "a")]).await;
     assert_eq!(deliver(store, Selection::all()).await, ["a"]);
 }

@@ -20,27 +20,13 @@ async fn storing_a_conversation_again_keeps_consent_and_beginning() {
         ..conversation(A)
     };
     put(store, again.clone()).await;
-    put(
-        store,
-        Conversation {
-            discovered_by: None,
-            ..again.clone()
-        },
-    )
-    .await;
+    put(store, Conversation { discovered_by: None, ..again.clone() }).await;
     let all: Vec<_> = store
         .read::<_, DeliveryError, _>("all", |tx| Box::pin(async move { conversations(tx).await }))
         .await
         .unwrap();
     assert_eq!(all.len(), 4);
-    assert_eq!(
-        all[0],
-        Conversation {
-            consent: Consent::Denied,
-            created_ns: 1,
-            ..again
-        }
-    );
+    assert_eq!(all[0], Conversation { consent: Consent::Denied, created_ns: 1, ..again });
 }
 
 #[tokio::test]
@@ -54,11 +40,8 @@ async fn changing_a_conversation_that_is_not_there_is_an_error() {
         })
         .await;
     assert!(matches!(state, Err(DeliveryError::UnknownConversation(group)) if group == unknown));
-    let name: Result<(), DeliveryError> = store
-        .write("name", move |tx| {
-            Box::pin(async move { set_name(tx, unknown, None).await })
-        })
-        .await;
+    let name: Result<(), DeliveryError> =
+        store.write("name", move |tx| Box::pin(async move { set_name(tx, unknown, None).await })).await;
     assert!(matches!(name, Err(DeliveryError::UnknownConversation(_))));
 }
 
@@ -70,20 +53,10 @@ async fn the_most_recently_active_dm_with_a_peer_comes_first() {
     let peer = InboxId::from_bytes([9; 32]);
     let second = GroupId::from_bytes([0xdd; 16]);
     let kind = ConversationKind::Dm { peer };
-    put(
-        store,
-        Conversation {
-            kind,
-            ..conversation(second)
-        },
-    )
-    .await;
+    put(store, Conversation { kind, ..conversation(second) }).await;
     let order = async || -> Vec<GroupId> {
-        let found: Result<Vec<_>, DeliveryError> = store
-            .read("dms", move |tx| {
-                Box::pin(async move { dms_with(tx, peer).await })
-            })
-            .await;
+        let found: Result<Vec<_>, DeliveryError> =
+            store.read("dms", move |tx| Box::pin(async move { dms_with(tx, peer).await })).await;
         found.unwrap().iter().map(|found| found.group).collect()
     };
     arrive(store, &[(D, "d")]).await;
@@ -98,25 +71,11 @@ async fn discovery_is_found_by_the_welcomes_that_made_it() {
     let store = fixture.store();
     for (group, welcome) in [(A, 30_u64), (B, 10), (C, 20)] {
         let discovered_by = SequenceId::try_from(welcome).ok();
-        put(
-            store,
-            Conversation {
-                discovered_by,
-                ..conversation(group)
-            },
-        )
-        .await;
+        put(store, Conversation { discovered_by, ..conversation(group) }).await;
     }
     let through = Cursor::try_from(20_u64).unwrap();
-    let found: Result<Vec<_>, DeliveryError> = store
-        .read("found", move |tx| {
-            Box::pin(async move { discovered_through(tx, through).await })
-        })
-        .await;
-    let groups: Vec<_> = found
-        .unwrap()
-        .into_iter()
-        .map(|(group, id)| (group, id.get()))
-        .collect();
+    let found: Result<Vec<_>, DeliveryError> =
+        store.read("found", move |tx| Box::pin(async move { discovered_through(tx, through).await })).await;
+    let groups: Vec<_> = found.unwrap().into_iter().map(|(group, id)| (group, id.get())).collect();
     assert_eq!(groups, [(B, 10), (C, 20)]);
 }

@@ -20,33 +20,16 @@ fn encoded(type_id: &str, version_major: u32, content: Vec<u8>) -> Vec<u8> {
         version_major,
         version_minor: 0,
     };
-    EncodedContent {
-        r#type: Some(content_type),
-        content,
-        ..Default::default()
-    }
-    .encode_to_vec()
+    EncodedContent { r#type: Some(content_type), content, ..Default::default() }.encode_to_vec()
 }
 
 fn sent(group: GroupId, sender_inbox: InboxId, name: &str, content: Vec<u8>) -> NewMessage {
-    NewMessage {
-        sender_inbox,
-        content,
-        ..text(group, name)
-    }
+    NewMessage { sender_inbox, content, ..text(group, name) }
 }
 
 fn deletion(group: GroupId, by: InboxId, of: MessageId) -> NewMessage {
-    let body = DeleteMessage {
-        message_id: of.to_hex(),
-    }
-    .encode_to_vec();
-    sent(
-        group,
-        by,
-        &format!("delete {of}"),
-        encoded("deleteMessage", 1, body),
-    )
+    let body = DeleteMessage { message_id: of.to_hex() }.encode_to_vec();
+    sent(group, by, &format!("delete {of}"), encoded("deleteMessage", 1, body))
 }
 
 async fn apply(store: &Store, message: NewMessage, by_super_admin: bool) -> Deletion {
@@ -102,21 +85,10 @@ async fn a_deletion_reaches_only_deletable_content_of_its_own_group() {
     let elsewhere = sent(B, ALICE, "b", encoded("text", 1, vec![1]));
     publish(store, vec![elsewhere.clone()]).await;
     let unknown = Deletion::Refused(DeletionRefusal::UnknownTarget);
-    assert_eq!(
-        apply(store, deletion(A, ALICE, elsewhere.id), true).await,
-        unknown
-    );
+    assert_eq!(apply(store, deletion(A, ALICE, elsewhere.id), true).await, unknown);
     let nothing = MessageId::from_bytes([9; 32]);
-    assert_eq!(
-        apply(store, deletion(A, ALICE, nothing), true).await,
-        unknown
-    );
-    let other = sent(
-        A,
-        ALICE,
-        "x",
-        encoded("text", 1, elsewhere.id.to_hex().into_bytes()),
-    );
+    assert_eq!(apply(store, deletion(A, ALICE, nothing), true).await, unknown);
+    let other = sent(A, ALICE, "x", encoded("text", 1, elsewhere.id.to_hex().into_bytes()));
     assert_eq!(apply(store, other, true).await, Deletion::NotADeletion);
     for target in kept.iter().chain([&elsewhere]) {
         assert!(!stored(store, target.id).await.deleted);

@@ -1,6 +1,6 @@
 use highwater_delivery::{
-    DeliveryError, Inserted, MessageStatus, Selection, confirm, delete, erase_expired, fail,
-    last_number, unpublished,
+    DeliveryError, Inserted, MessageStatus, Selection, confirm, delete, erase_expired, fail, last_number,
+    unpublished,
 };
 use highwater_store::Store;
 use highwater_wire::{MessageId, SequenceId};
@@ -18,18 +18,14 @@ async fn confirmed(store: &Store, id: MessageId) -> Result<u64, DeliveryError> {
 
 async fn removed(store: &Store, id: MessageId) -> bool {
     store
-        .write::<_, DeliveryError, _>("delete", move |tx| {
-            Box::pin(async move { delete(tx, id).await })
-        })
+        .write::<_, DeliveryError, _>("delete", move |tx| Box::pin(async move { delete(tx, id).await }))
         .await
         .unwrap()
 }
 
 async fn failed(store: &Store, id: MessageId, why: &'static str) {
     store
-        .write::<_, DeliveryError, _>("fail", move |tx| {
-            Box::pin(async move { fail(tx, id, why).await })
-        })
+        .write::<_, DeliveryError, _>("fail", move |tx| Box::pin(async move { fail(tx, id, why).await }))
         .await
         .unwrap();
 }
@@ -43,19 +39,9 @@ async fn numbers_rise_in_the_order_of_becoming_deliverable_and_duplicates_keep_t
     let first = publish(store, vec![a1.clone(), b1.clone(), a1.clone()]).await;
     assert_eq!(first, [Inserted::New, Inserted::New, Inserted::Duplicate]);
     let second = publish(store, vec![b1.clone(), a2.clone(), a1.clone()]).await;
-    assert_eq!(
-        second,
-        [Inserted::Duplicate, Inserted::New, Inserted::Duplicate]
-    );
+    assert_eq!(second, [Inserted::Duplicate, Inserted::New, Inserted::Duplicate]);
     for (message, number) in [(&a1, 1), (&b1, 2), (&a2, 3)] {
-        assert_eq!(
-            stored(store, message.id)
-                .await
-                .delivery_number
-                .unwrap()
-                .get(),
-            number
-        );
+        assert_eq!(stored(store, message.id).await.delivery_number.unwrap().get(), number);
     }
     sound(store).await;
 }
@@ -71,12 +57,7 @@ async fn an_unpublished_message_has_no_number_until_it_is_confirmed() {
     assert_eq!(prepare(store, mine.clone()).await, Inserted::Duplicate);
     arrive(store, &[(A, "theirs")]).await;
     assert_eq!(deliver(store, Selection::all()).await, ["theirs"]);
-    assert!(
-        stored(store, mine.id)
-            .await
-            .cursor(store.database_id())
-            .is_none()
-    );
+    assert!(stored(store, mine.id).await.cursor(store.database_id()).is_none());
 
     assert_eq!(confirmed(store, mine.id).await.unwrap(), 2);
     assert_eq!(confirmed(store, mine.id).await.unwrap(), 2);
@@ -107,11 +88,8 @@ async fn a_failed_message_is_never_handed_out_and_keeps_its_first_reason() {
     let mine = stored(store, mine.id).await;
     assert_eq!(mine.status, MessageStatus::Failed);
     assert_eq!(mine.failure.as_deref(), Some("too_large"));
-    let waiting: Result<Vec<_>, DeliveryError> = store
-        .read("waiting", |tx| {
-            Box::pin(async move { unpublished(tx, A).await })
-        })
-        .await;
+    let waiting: Result<Vec<_>, DeliveryError> =
+        store.read("waiting", |tx| Box::pin(async move { unpublished(tx, A).await })).await;
     assert_eq!(waiting.unwrap(), [mine]);
     sound(store).await;
 }
@@ -123,10 +101,7 @@ async fn what_ordered_processing_delivers_confirms_a_message_only_prepared_here(
     let fixture = store().await;
     let store = fixture.store();
     prepare(store, text(A, "both")).await;
-    assert_eq!(
-        publish(store, vec![text(A, "x"), text(A, "both")]).await,
-        [Inserted::New; 2]
-    );
+    assert_eq!(publish(store, vec![text(A, "x"), text(A, "both")]).await, [Inserted::New; 2]);
     assert_eq!(deliver(store, Selection::all()).await, ["x", "both"]);
     sound(store).await;
 }
@@ -140,18 +115,14 @@ async fn deletion_removes_the_content_and_gives_neither_id_nor_number_back() {
     publish(store, vec![text(A, "first"), last.clone()]).await;
     assert!(removed(store, last.id).await);
     assert!(!removed(store, last.id).await);
-    assert_eq!(
-        publish(store, vec![last.clone()]).await,
-        [Inserted::Duplicate]
-    );
+    assert_eq!(publish(store, vec![last.clone()]).await, [Inserted::Duplicate]);
     arrive(store, &[(A, "next")]).await;
     assert_eq!(deliver(store, Selection::all()).await, ["first", "next"]);
     let gone = stored(store, last.id).await;
     assert!(gone.deleted && gone.content.is_empty());
     assert_eq!(gone.delivery_number.unwrap().get(), 2);
-    let counted: Result<u64, DeliveryError> = store
-        .read("last", |tx| Box::pin(async move { last_number(tx).await }))
-        .await;
+    let counted: Result<u64, DeliveryError> =
+        store.read("last", |tx| Box::pin(async move { last_number(tx).await })).await;
     assert_eq!(counted.unwrap(), 3);
     sound(store).await;
 }
@@ -162,23 +133,15 @@ async fn a_message_past_its_time_is_left_out_at_selection_and_its_content_goes()
     let fixture = store().await;
     let store = fixture.store();
     let soon = store.now_ns() + 1_000;
-    let brief = highwater_delivery::NewMessage {
-        expires_ns: Some(soon),
-        ..text(A, "brief")
-    };
+    let brief = highwater_delivery::NewMessage { expires_ns: Some(soon), ..text(A, "brief") };
     publish(store, vec![text(A, "a"), brief.clone(), text(A, "b")]).await;
     let mut consumer = open(store, Selection::all()).await;
     assert_eq!(next(&mut consumer).await, "a");
     // It was there when "a" was handed out; what counts is the moment of its own handoff.
-    fixture
-        .clock()
-        .advance(std::time::Duration::from_nanos(1_000));
+    fixture.clock().advance(std::time::Duration::from_nanos(1_000));
     assert_eq!(next(&mut consumer).await, "b");
-    let erased: Result<u64, DeliveryError> = store
-        .write("erase", |tx| {
-            Box::pin(async move { erase_expired(tx, 10).await })
-        })
-        .await;
+    let erased: Result<u64, DeliveryError> =
+        store.write("erase", |tx| Box::pin(async move { erase_expired(tx, 10).await })).await;
     assert_eq!(erased.unwrap(), 1);
     assert!(stored(store, brief.id).await.content.is_empty());
     sound(store).await;
@@ -224,22 +187,13 @@ async fn a_failed_transaction_gives_its_numbers_back() {
         .write("fails", |tx| {
             Box::pin(async move {
                 highwater_delivery::insert_published(tx, &[text(A, "lost")]).await?;
-                Err(DeliveryError::Damaged(
-                    "a later step of the same transaction",
-                ))
+                Err(DeliveryError::Damaged("a later step of the same transaction"))
             })
         })
         .await;
     failed.unwrap_err();
     arrive(store, &[(A, "kept")]).await;
-    assert_eq!(
-        stored(store, text(A, "kept").id)
-            .await
-            .delivery_number
-            .unwrap()
-            .get(),
-        1
-    );
+    assert_eq!(stored(store, text(A, "kept").id).await.delivery_number.unwrap().get(), 1);
     sound(store).await;
 }
 

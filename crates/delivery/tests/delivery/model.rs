@@ -105,37 +105,24 @@ fn selection(scope: [bool; 3], filters: bool) -> Selection {
         [true, true, true] => Selection::all(),
         _ => Selection::groups(groups.map(|(group, _)| group)),
     };
-    if filters {
-        selection.with_consent([Consent::Allowed])
-    } else {
-        selection
-    }
+    if filters { selection.with_consent([Consent::Allowed]) } else { selection }
 }
 
 async fn deny(store: &Store, group: usize, denied: bool) {
-    let consented = if denied {
-        Consent::Denied
-    } else {
-        Consent::Allowed
-    };
+    let consented = if denied { Consent::Denied } else { Consent::Allowed };
     consent(store, GROUPS[group], consented).await;
 }
 
 async fn remove(store: &Store, message: highwater_wire::MessageId) {
-    let deleted: Result<bool, DeliveryError> = store
-        .write("delete", move |tx| {
-            Box::pin(async move { delete(tx, message).await })
-        })
-        .await;
+    let deleted: Result<bool, DeliveryError> =
+        store.write("delete", move |tx| Box::pin(async move { delete(tx, message).await })).await;
     deleted.unwrap();
 }
 
 async fn confirm_one(store: &Store, message: highwater_wire::MessageId) {
     let sequence_id = SequenceId::try_from(9_u64).unwrap();
     let confirmed: Result<_, DeliveryError> = store
-        .write("confirm", move |tx| {
-            Box::pin(async move { confirm(tx, message, sequence_id, 1, None).await })
-        })
+        .write("confirm", move |tx| Box::pin(async move { confirm(tx, message, sequence_id, 1, None).await }))
         .await;
     confirmed.unwrap();
 }
@@ -143,18 +130,10 @@ async fn confirm_one(store: &Store, message: highwater_wire::MessageId) {
 async fn records(model: &mut Model, store: &Store, step: &Step) {
     match step {
         Step::Arrive(groups) => {
-            let names: Vec<_> = groups
-                .iter()
-                .map(|group| (*group, model.new_name()))
-                .collect();
-            let messages = names
-                .iter()
-                .map(|(group, name)| text(GROUPS[*group], name))
-                .collect();
+            let names: Vec<_> = groups.iter().map(|group| (*group, model.new_name())).collect();
+            let messages = names.iter().map(|(group, name)| text(GROUPS[*group], name)).collect();
             publish(store, messages).await;
-            model
-                .numbered
-                .extend(names.into_iter().map(|(group, name)| (group, name, false)));
+            model.numbered.extend(names.into_iter().map(|(group, name)| (group, name, false)));
         }
         Step::Prepare(group) => {
             let name = model.new_name();
@@ -193,11 +172,7 @@ async fn reading(
     match (step, reader.as_mut()) {
         (Step::Open(scope, filters), None) => {
             let consumer = open(store, selection(*scope, *filters)).await;
-            let reading = Reading {
-                scope: *scope,
-                filters: *filters,
-                out: None,
-            };
+            let reading = Reading { scope: *scope, filters: *filters, out: None };
             *reader = Some((consumer, reading));
         }
         (Step::Open(..), Some(_)) => {

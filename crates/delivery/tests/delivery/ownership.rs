@@ -6,8 +6,8 @@ use std::{
 };
 
 use highwater_delivery::{
-    Acknowledgement, ConsumerError, ConsumerOwner, DEFAULT_CONSUMER_LEASE, DefaultConsumer,
-    DeliveryError, MIGRATIONS, Selection, owner,
+    Acknowledgement, ConsumerError, ConsumerOwner, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError,
+    MIGRATIONS, Selection, owner,
 };
 use highwater_store::{DatabaseKey, OpenOptions, Store};
 use highwater_testkit_base::{TestClock, eventually};
@@ -15,10 +15,7 @@ use highwater_testkit_base::{TestClock, eventually};
 use crate::support::*;
 
 async fn recorded(store: &Store) -> Option<ConsumerOwner> {
-    store
-        .read::<_, DeliveryError, _>("owner", |tx| Box::pin(async move { owner(tx).await }))
-        .await
-        .unwrap()
+    store.read::<_, DeliveryError, _>("owner", |tx| Box::pin(async move { owner(tx).await })).await.unwrap()
 }
 
 /// Shows: STR-023, STR-096, PROC-031.
@@ -28,14 +25,9 @@ async fn a_second_default_consumer_is_refused_until_the_first_closes() {
     let store = fixture.store();
     let first = open(store, Selection::groups([A])).await;
     let error = refused(store).await;
-    let ConsumerError::AlreadyActive { process, until_ns } = error else {
-        panic!("{error:?}")
-    };
+    let ConsumerError::AlreadyActive { process, until_ns } = error else { panic!("{error:?}") };
     assert_eq!(process, std::process::id());
-    assert_eq!(
-        until_ns,
-        store.now_ns() + DEFAULT_CONSUMER_LEASE.as_nanos() as i64
-    );
+    assert_eq!(until_ns, store.now_ns() + DEFAULT_CONSUMER_LEASE.as_nanos() as i64);
     assert!(!error.is_retryable());
     assert_eq!(recorded(store).await.unwrap().until_ns, until_ns);
     first.release().await.unwrap();
@@ -50,10 +42,7 @@ async fn ownership_is_one_over_all_connections_to_the_database() {
     let fixture = store().await;
     let other = fixture.another().await;
     let mut first = open(fixture.store(), Selection::all()).await;
-    assert!(matches!(
-        refused(&other).await,
-        ConsumerError::AlreadyActive { .. }
-    ));
+    assert!(matches!(refused(&other).await, ConsumerError::AlreadyActive { .. }));
     arrive(&other, &[(A, "a")]).await;
     assert_eq!(next(&mut first).await, "a");
     first.release().await.unwrap();
@@ -82,8 +71,7 @@ async fn child_that_owns_until_it_is_killed() {
     };
     let (path, key) = database.split_once('|').unwrap();
     let key = DatabaseKey::from_hex(key).unwrap();
-    let options =
-        OpenOptions::new(path, key, vec![MIGRATIONS]).clock(Arc::new(TestClock::default()));
+    let options = OpenOptions::new(path, key, vec![MIGRATIONS]).clock(Arc::new(TestClock::default()));
     let store = Store::open(options).await.unwrap();
     let mut consumer = open(&store, Selection::all()).await;
     let item = consumer.next().await.unwrap().unwrap();
@@ -98,19 +86,8 @@ async fn a_killed_owner_is_replaced_at_once() {
     let store = fixture.store();
     arrive(store, &[(A, "a"), (A, "b")]).await;
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "ownership::child_that_owns_until_it_is_killed",
-            "--exact",
-            "--nocapture",
-        ])
-        .env(
-            CHILD_DATABASE,
-            format!(
-                "{}|{}",
-                fixture.path().display(),
-                fixture.key().to_hex().as_str()
-            ),
-        )
+        .args(["ownership::child_that_owns_until_it_is_killed", "--exact", "--nocapture"])
+        .env(CHILD_DATABASE, format!("{}|{}", fixture.path().display(), fixture.key().to_hex().as_str()))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -119,10 +96,7 @@ async fn a_killed_owner_is_replaced_at_once() {
     let said = tokio::task::spawn_blocking(move || {
         lines.find_map(|line| line.ok().filter(|line| line.starts_with("owns")))
     });
-    let said = tokio::time::timeout(Duration::from_secs(60), said)
-        .await
-        .unwrap()
-        .unwrap();
+    let said = tokio::time::timeout(Duration::from_secs(60), said).await.unwrap().unwrap();
     assert_eq!(said.as_deref(), Some("owns, has a"));
 
     let error = refused(store).await;
@@ -146,13 +120,8 @@ async fn a_frozen_owner_is_replaced_after_its_lease_and_cannot_move_d_any_more()
     arrive(store, &[(A, "a"), (A, "b"), (A, "c")]).await;
     let mut frozen = open(store, Selection::all()).await;
     assert_eq!(next(&mut frozen).await, "a");
-    fixture
-        .clock()
-        .advance(DEFAULT_CONSUMER_LEASE - Duration::from_nanos(1));
-    assert!(matches!(
-        refused(store).await,
-        ConsumerError::AlreadyActive { .. }
-    ));
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE - Duration::from_nanos(1));
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
     fixture.clock().advance(Duration::from_nanos(1));
 
     let mut second = open(store, Selection::all()).await;
@@ -163,18 +132,12 @@ async fn a_frozen_owner_is_replaced_after_its_lease_and_cannot_move_d_any_more()
     let error = frozen.next().await.unwrap_err();
     assert!(matches!(error, ConsumerError::OwnershipLost), "{error:?}");
     assert!(!error.is_retryable());
-    assert!(matches!(
-        frozen.acknowledge().await,
-        Err(ConsumerError::Ended)
-    ));
+    assert!(matches!(frozen.acknowledge().await, Err(ConsumerError::Ended)));
     assert_eq!(d(store, A).await, 1);
 
     // The end of the frozen one frees its lock, but not the second one's place.
     frozen.release().await.unwrap();
-    assert!(matches!(
-        refused(store).await,
-        ConsumerError::AlreadyActive { .. }
-    ));
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
     assert_eq!(next(&mut second).await, "c");
     drop(second);
     assert_eq!(deliver(store, Selection::all()).await, ["c"]);
@@ -190,10 +153,7 @@ async fn a_late_acknowledgement_of_a_replaced_owner_changes_nothing() {
     assert_eq!(next(&mut frozen).await, "a");
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
     let second = open(store, Selection::groups([B])).await;
-    assert!(matches!(
-        frozen.acknowledge().await,
-        Err(ConsumerError::OwnershipLost)
-    ));
+    assert!(matches!(frozen.acknowledge().await, Err(ConsumerError::OwnershipLost)));
     assert_eq!(d(store, A).await, 0);
     second.release().await.unwrap();
     assert_eq!(deliver(store, Selection::all()).await, ["a", "b"]);
@@ -213,15 +173,9 @@ async fn an_owner_whose_lease_ran_out_unnoticed_owns_anew_and_repeats_its_item()
     assert_eq!(next(&mut consumer).await, "a");
     assert_eq!(d(store, A).await, 0);
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
-    assert_eq!(
-        consumer.acknowledge().await.unwrap(),
-        Acknowledgement::Repeats
-    );
+    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Repeats);
     assert_eq!(d(store, A).await, 0);
-    assert!(matches!(
-        refused(store).await,
-        ConsumerError::AlreadyActive { .. }
-    ));
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
     assert_eq!(drain(&mut consumer).await, ["a", "b"]);
     assert_eq!(d(store, A).await, 2);
 }
@@ -236,16 +190,11 @@ async fn a_living_owner_renews_its_lease() {
     let until = recorded(store).await.unwrap().until_ns;
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
     eventually(Duration::from_secs(30), async || {
-        recorded(store)
-            .await
-            .is_some_and(|owner| owner.until_ns > until)
+        recorded(store).await.is_some_and(|owner| owner.until_ns > until)
     })
     .await;
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
-    assert!(matches!(
-        refused(store).await,
-        ConsumerError::AlreadyActive { .. }
-    ));
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
     consumer.release().await.unwrap();
 }
 
@@ -256,9 +205,8 @@ async fn of_many_successors_of_a_dead_owner_one_succeeds() {
     let fixture = store().await;
     let store = fixture.store();
     drop(open(store, Selection::all()).await);
-    let attempts: Vec<_> = (0..8)
-        .map(|_| tokio::spawn(DefaultConsumer::acquire(store.clone(), Selection::all())))
-        .collect();
+    let attempts: Vec<_> =
+        (0..8).map(|_| tokio::spawn(DefaultConsumer::acquire(store.clone(), Selection::all()))).collect();
     let mut owners = Vec::new();
     for attempt in attempts {
         match attempt.await.unwrap() {

@@ -1,6 +1,5 @@
 use highwater_delivery::{
-    Consent, CursorError, DeliveryCursor, DeliveryError, NewMessage, ReplayReader, Selection,
-    delete,
+    Consent, CursorError, DeliveryCursor, DeliveryError, NewMessage, ReplayReader, Selection, delete,
 };
 use highwater_store::DatabaseId;
 
@@ -15,9 +14,7 @@ async fn rest(reader: &mut ReplayReader) -> Vec<String> {
 }
 
 async fn from(store: &highwater_store::Store, cursor: DeliveryCursor) -> ReplayReader {
-    ReplayReader::new(store.clone(), cursor, Selection::all())
-        .await
-        .unwrap()
+    ReplayReader::new(store.clone(), cursor, Selection::all()).await.unwrap()
 }
 
 /// Shows: STR-100, STR-098, PROC-033, PROC-034.
@@ -45,10 +42,7 @@ async fn replay_is_independent_of_the_default_consumer() {
 
     // And the default consumer has missed nothing by it.
     assert_eq!(drain(&mut consumer).await, ["b1", "a2", "c1"]);
-    assert_eq!(
-        rest(&mut from(store, beginning).await).await,
-        ["a1", "b1", "a2", "c1"]
-    );
+    assert_eq!(rest(&mut from(store, beginning).await).await, ["a1", "b1", "a2", "c1"]);
 }
 
 /// Shows: STR-100, PROC-034, PROC-046.
@@ -60,9 +54,7 @@ async fn replay_has_its_own_scope_and_filter() {
     arrive(store, &[(A, "a1"), (B, "b1"), (C, "c1"), (D, "d1")]).await;
     let beginning = DeliveryCursor::beginning(store.database_id());
     let selection = Selection::groups([A, B, D]).with_consent([Consent::Allowed]);
-    let mut replay = ReplayReader::new(store.clone(), beginning, selection)
-        .await
-        .unwrap();
+    let mut replay = ReplayReader::new(store.clone(), beginning, selection).await.unwrap();
     assert_eq!(rest(&mut replay).await, ["a1", "d1"]);
     assert_eq!(d(store, B).await, 0);
 }
@@ -73,26 +65,13 @@ async fn a_cursor_does_not_bring_back_what_is_deleted_or_past_its_time() {
     let fixture = store().await;
     let store = fixture.store();
     let soon = store.now_ns() + 10;
-    let brief = NewMessage {
-        expires_ns: Some(soon),
-        ..text(A, "brief")
-    };
-    publish(
-        store,
-        vec![text(A, "a"), brief, text(A, "gone"), text(A, "b")],
-    )
-    .await;
+    let brief = NewMessage { expires_ns: Some(soon), ..text(A, "brief") };
+    publish(store, vec![text(A, "a"), brief, text(A, "gone"), text(A, "b")]).await;
     let beginning = DeliveryCursor::beginning(store.database_id());
-    assert_eq!(
-        rest(&mut from(store, beginning).await).await,
-        ["a", "brief", "gone", "b"]
-    );
+    assert_eq!(rest(&mut from(store, beginning).await).await, ["a", "brief", "gone", "b"]);
     let gone = text(A, "gone").id;
-    let deleted: Result<bool, DeliveryError> = store
-        .write("delete", move |tx| {
-            Box::pin(async move { delete(tx, gone).await })
-        })
-        .await;
+    let deleted: Result<bool, DeliveryError> =
+        store.write("delete", move |tx| Box::pin(async move { delete(tx, gone).await })).await;
     assert!(deleted.unwrap());
     fixture.clock().advance(std::time::Duration::from_secs(1));
     assert_eq!(rest(&mut from(store, beginning).await).await, ["a", "b"]);
@@ -104,24 +83,13 @@ async fn a_cursor_of_another_database_or_of_the_future_is_refused() {
     let (fixture, other) = (store().await, store().await);
     let (store, other) = (fixture.store(), other.store());
     arrive(other, &[(A, "a")]).await;
-    let cursor = open(other, Selection::all())
-        .await
-        .next()
-        .await
-        .unwrap()
-        .unwrap()
-        .cursor;
-    let error = ReplayReader::new(store.clone(), cursor, Selection::all())
-        .await
-        .unwrap_err();
+    let cursor = open(other, Selection::all()).await.next().await.unwrap().unwrap().cursor;
+    let error = ReplayReader::new(store.clone(), cursor, Selection::all()).await.unwrap_err();
     assert!(!error.is_retryable());
     let DeliveryError::Cursor(CursorError::OtherDatabase { expected, found }) = error else {
         panic!("{error:?}")
     };
-    assert_eq!(
-        (expected, found),
-        (store.database_id(), other.database_id())
-    );
+    assert_eq!((expected, found), (store.database_id(), other.database_id()));
 }
 
 /// The file was replaced by an older copy of itself: reading on from there would skip what the copy
@@ -145,13 +113,7 @@ async fn a_cursor_that_is_ahead_of_its_database_is_refused() {
     fixture.reopen().await;
     let opened = ReplayReader::new(fixture.store().clone(), cursor, Selection::all()).await;
     let error = opened.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            DeliveryError::Cursor(CursorError::Ahead { number: 2, last: 1 })
-        ),
-        "{error:?}"
-    );
+    assert!(matches!(error, DeliveryError::Cursor(CursorError::Ahead { number: 2, last: 1 })), "{error:?}");
 }
 
 /// Shows: STR-098, PROC-033.
@@ -160,32 +122,17 @@ fn only_the_exact_text_of_a_cursor_is_read_back() {
     let database = DatabaseId::from_bytes([0x5a; 16]);
     let cursor = DeliveryCursor::beginning(database);
     let text = cursor.to_string();
-    assert_eq!(
-        text,
-        "015a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a0000000000000000".to_owned() + &text[50..]
-    );
+    assert_eq!(text, "015a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a0000000000000000".to_owned() + &text[50..]);
     assert_eq!(text.parse::<DeliveryCursor>().unwrap(), cursor);
     assert!(cursor.number().is_none());
     // A sequence id, a time, nothing, half a cursor, one with a digit changed, one to come.
     for text in ["", "42", "1700000000000000000", "zz", &text[..40]] {
         let refused = text.parse::<DeliveryCursor>().unwrap_err();
-        assert!(
-            matches!(
-                refused,
-                CursorError::Malformed | CursorError::Version { .. }
-            ),
-            "{text}"
-        );
+        assert!(matches!(refused, CursorError::Malformed | CursorError::Version { .. }), "{text}");
         assert!(!refused.is_retryable());
     }
     let changed = text.replacen("5a", "5b", 1);
-    assert_eq!(
-        changed.parse::<DeliveryCursor>(),
-        Err(CursorError::Checksum)
-    );
+    assert_eq!(changed.parse::<DeliveryCursor>(), Err(CursorError::Checksum));
     let newer = format!("02{}", &text[2..]);
-    assert_eq!(
-        newer.parse::<DeliveryCursor>(),
-        Err(CursorError::Version { found: 2 })
-    );
+    assert_eq!(newer.parse::<DeliveryCursor>(), Err(CursorError::Version { found: 2 }));
 }

@@ -2,8 +2,8 @@
 
 use highwater_delivery::{
     Consent, ConsumerError, Conversation, ConversationKind, ConversationState, DefaultConsumer,
-    DeliveryError, Inserted, Item, MIGRATIONS, MessageKind, NewMessage, Selection, StoredMessage,
-    audit, delivered, insert_published, insert_unpublished, message, put_conversation, set_consent,
+    DeliveryError, Inserted, Item, MIGRATIONS, MessageKind, NewMessage, Selection, StoredMessage, audit,
+    delivered, insert_published, insert_unpublished, message, put_conversation, set_consent,
 };
 use highwater_store::Store;
 use highwater_testkit_base::StoreFixture;
@@ -15,17 +15,8 @@ pub(crate) async fn store() -> StoreFixture {
     for group in [A, B, C] {
         put(fixture.store(), conversation(group)).await;
     }
-    let dm = ConversationKind::Dm {
-        peer: InboxId::from_bytes([9; 32]),
-    };
-    put(
-        fixture.store(),
-        Conversation {
-            kind: dm,
-            ..conversation(D)
-        },
-    )
-    .await;
+    let dm = ConversationKind::Dm { peer: InboxId::from_bytes([9; 32]) };
+    put(fixture.store(), Conversation { kind: dm, ..conversation(D) }).await;
     fixture
 }
 
@@ -92,14 +83,7 @@ pub(crate) async fn publish(store: &Store, messages: Vec<NewMessage>) -> Vec<Ins
 
 /// Stores published messages called by their names, in this order.
 pub(crate) async fn arrive(store: &Store, names: &[(GroupId, &str)]) {
-    publish(
-        store,
-        names
-            .iter()
-            .map(|(group, name)| text(*group, name))
-            .collect(),
-    )
-    .await;
+    publish(store, names.iter().map(|(group, name)| text(*group, name)).collect()).await;
 }
 
 pub(crate) async fn prepare(store: &Store, message: NewMessage) -> Inserted {
@@ -113,9 +97,7 @@ pub(crate) async fn prepare(store: &Store, message: NewMessage) -> Inserted {
 
 pub(crate) async fn stored(store: &Store, id: MessageId) -> StoredMessage {
     store
-        .read::<_, DeliveryError, _>("message", move |tx| {
-            Box::pin(async move { message(tx, id).await })
-        })
+        .read::<_, DeliveryError, _>("message", move |tx| Box::pin(async move { message(tx, id).await }))
         .await
         .unwrap()
         .unwrap()
@@ -124,18 +106,14 @@ pub(crate) async fn stored(store: &Store, id: MessageId) -> StoredMessage {
 /// D of a group.
 pub(crate) async fn d(store: &Store, group: GroupId) -> u64 {
     store
-        .read::<_, DeliveryError, _>("D", move |tx| {
-            Box::pin(async move { delivered(tx, group).await })
-        })
+        .read::<_, DeliveryError, _>("D", move |tx| Box::pin(async move { delivered(tx, group).await }))
         .await
         .unwrap()
         .get()
 }
 
 pub(crate) async fn open(store: &Store, selection: Selection) -> DefaultConsumer {
-    DefaultConsumer::acquire(store.clone(), selection)
-        .await
-        .unwrap()
+    DefaultConsumer::acquire(store.clone(), selection).await.unwrap()
 }
 
 pub(crate) fn name(item: &Item) -> String {
@@ -144,13 +122,7 @@ pub(crate) fn name(item: &Item) -> String {
 
 /// The name of the next item, or "" when there is none now.
 pub(crate) async fn next(consumer: &mut DefaultConsumer) -> String {
-    consumer
-        .next()
-        .await
-        .unwrap()
-        .as_ref()
-        .map(name)
-        .unwrap_or_default()
+    consumer.next().await.unwrap().as_ref().map(name).unwrap_or_default()
 }
 
 /// The names of everything that is there to hand out; acknowledges all of it.
@@ -171,9 +143,7 @@ pub(crate) async fn deliver(store: &Store, selection: Selection) -> Vec<String> 
 }
 
 pub(crate) async fn refused(store: &Store) -> ConsumerError {
-    DefaultConsumer::acquire(store.clone(), Selection::all())
-        .await
-        .unwrap_err()
+    DefaultConsumer::acquire(store.clone(), Selection::all()).await.unwrap_err()
 }
 
 /// The invariants hold over the whole database.

@@ -9,9 +9,8 @@ use highwater_identity::{
 use highwater_wire::{
     InboxId, InstallationKey,
     proto::associations::{
-        AddAssociation, ChangeRecoveryAddress, CreateInbox, IdentifierKind, IdentityAction,
-        IdentityUpdate, RecoverablePasskeySignature, RevokeAssociation, Signature,
-        identity_action::Kind, signature,
+        AddAssociation, ChangeRecoveryAddress, CreateInbox, IdentifierKind, IdentityAction, IdentityUpdate,
+        RecoverablePasskeySignature, RevokeAssociation, Signature, identity_action::Kind, signature,
     },
 };
 use p256::ecdsa::signature::Signer as _;
@@ -40,12 +39,10 @@ impl Actor {
     pub(crate) fn id(&self) -> MemberIdentifier {
         match self {
             Self::Wallet(wallet) => wallet.address().into(),
-            Self::Installation(key) => {
-                InstallationKey::from_bytes(key.verifying_key().to_bytes()).into()
+            Self::Installation(key) => InstallationKey::from_bytes(key.verifying_key().to_bytes()).into(),
+            Self::Passkey(key) => {
+                MemberIdentifier::Passkey { key: PasskeyKey::from_sec1(&passkey_bytes(key)).unwrap() }
             }
-            Self::Passkey(key) => MemberIdentifier::Passkey {
-                key: PasskeyKey::from_sec1(&passkey_bytes(key)).unwrap(),
-            },
         }
     }
 
@@ -53,9 +50,9 @@ impl Actor {
         match self {
             Self::Wallet(wallet) => wallet.sign_erc191(text),
             Self::Installation(key) => installation_signature(key, text),
-            Self::Passkey(key) => Signature {
-                signature: Some(signature::Signature::Passkey(assertion(key, text))),
-            },
+            Self::Passkey(key) => {
+                Signature { signature: Some(signature::Signature::Passkey(assertion(key, text))) }
+            }
         }
     }
 
@@ -69,10 +66,7 @@ impl Actor {
 }
 
 pub(crate) fn passkey_bytes(key: &p256::ecdsa::SigningKey) -> Vec<u8> {
-    key.verifying_key()
-        .to_encoded_point(false)
-        .as_bytes()
-        .to_vec()
+    key.verifying_key().to_encoded_point(false).as_bytes().to_vec()
 }
 
 /// What an authenticator and a browser make of a challenge.
@@ -152,12 +146,7 @@ impl Act<'_> {
 /// The update of these acts, `second` seconds after the epoch, signed by whoever each act says.
 pub(crate) fn update(inbox: InboxId, second: u64, acts: &[Act<'_>]) -> IdentityUpdate {
     let mut update = IdentityUpdate {
-        actions: acts
-            .iter()
-            .map(|act| IdentityAction {
-                kind: Some(act.unsigned()),
-            })
-            .collect(),
+        actions: acts.iter().map(|act| IdentityAction { kind: Some(act.unsigned()) }).collect(),
         client_timestamp_ns: second * 1_000_000_000,
         inbox_id: inbox.to_hex(),
     };
@@ -182,20 +171,9 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn opened_by(creator: &Actor) -> Self {
         let id = inbox_of(creator);
-        let first = update(
-            id,
-            1,
-            &[Act::Create {
-                by: creator,
-                nonce: 0,
-            }],
-        );
+        let first = update(id, 1, &[Act::Create { by: creator, nonce: 0 }]);
         let state = AssociationState::apply(None, id, &first, &Verdicts::default()).unwrap();
-        Self {
-            id,
-            state,
-            clock: 1,
-        }
+        Self { id, state, clock: 1 }
     }
 
     /// The update of these acts at the next second.
@@ -233,10 +211,9 @@ impl Inbox {
 /// The one signature of an update that changes the recovery identifier.
 pub(crate) fn recovery_signature(update: &mut IdentityUpdate) -> &mut Signature {
     match update.actions[0].kind.as_mut() {
-        Some(Kind::ChangeRecoveryAddress(change)) => change
-            .existing_recovery_identifier_signature
-            .as_mut()
-            .unwrap(),
+        Some(Kind::ChangeRecoveryAddress(change)) => {
+            change.existing_recovery_identifier_signature.as_mut().unwrap()
+        }
         _ => panic!("not a change of the recovery identifier"),
     }
 }

@@ -3,9 +3,8 @@
 use highwater_identity::{
     AssociationState, Invalid, MemberIdentifier, Verdicts, inbox_id,
     sign::{
-        LocalWallet, add_installation, add_member, change_recovery,
-        finished_installation_signature, installation_signature_context, registration, revoke,
-        revoke_installation,
+        LocalWallet, add_installation, add_member, change_recovery, finished_installation_signature,
+        installation_signature_context, registration, revoke, revoke_installation,
     },
     signature_text,
 };
@@ -78,17 +77,12 @@ fn nothing_to_revoke_is_nothing_to_sign() {
 fn a_signature_made_elsewhere_can_be_put_in() {
     let owner = LocalWallet::generate();
     let phone = installation(1);
-    let Actor::Installation(key) = &phone else {
-        unreachable!()
-    };
+    let Actor::Installation(key) = &phone else { unreachable!() };
     let unsigned = registration(owner.address(), 0, installation_key(&phone), 0);
     let inbox = unsigned.inbox_id();
     let text = unsigned.text().to_owned();
     let made = key
-        .sign_prehashed(
-            sha2::Sha512::new().chain_update(&text),
-            Some(installation_signature_context()),
-        )
+        .sign_prehashed(sha2::Sha512::new().chain_update(&text), Some(installation_signature_context()))
         .unwrap();
     let signature = finished_installation_signature(installation_key(&phone), made.to_bytes());
     let update = unsigned.finish(owner.sign_erc191(&text), signature);

@@ -9,18 +9,12 @@ use proptest::prelude::*;
 use crate::actors::{Act, Actor, inbox_of, installation, passkey, update, wallet};
 
 fn entry(sequence_id: u64, update: IdentityUpdate) -> LogEntry {
-    LogEntry {
-        sequence_id: SequenceId::try_from(sequence_id).unwrap(),
-        update,
-    }
+    LogEntry { sequence_id: SequenceId::try_from(sequence_id).unwrap(), update }
 }
 
 #[test]
 fn an_empty_log_has_no_state() {
-    assert_eq!(
-        fold(inbox_of(&wallet(1)), &[], &Verdicts::default()),
-        Ok(None)
-    );
+    assert_eq!(fold(inbox_of(&wallet(1)), &[], &Verdicts::default()), Ok(None));
 }
 
 #[test]
@@ -28,45 +22,12 @@ fn a_log_is_invalid_from_its_first_invalid_entry_on() {
     let (owner, second, phone) = (wallet(1), wallet(2), installation(1));
     let id = inbox_of(&owner);
     let log = [
-        entry(
-            3,
-            update(
-                id,
-                1,
-                &[Act::Create {
-                    by: &owner,
-                    nonce: 0,
-                }],
-            ),
-        ),
-        entry(
-            8,
-            update(
-                id,
-                2,
-                &[Act::Revoke {
-                    by: &second,
-                    whom: &owner,
-                }],
-            ),
-        ),
-        entry(
-            9,
-            update(
-                id,
-                3,
-                &[Act::Add {
-                    by: &owner,
-                    new: &phone,
-                }],
-            ),
-        ),
+        entry(3, update(id, 1, &[Act::Create { by: &owner, nonce: 0 }])),
+        entry(8, update(id, 2, &[Act::Revoke { by: &second, whom: &owner }])),
+        entry(9, update(id, 3, &[Act::Add { by: &owner, new: &phone }])),
     ];
     let error = fold(id, &log, &Verdicts::default()).unwrap_err();
-    assert_eq!(
-        (error.at.get(), &error.reason),
-        (8, &Invalid::NotRecovery(second.id()))
-    );
+    assert_eq!((error.at.get(), &error.reason), (8, &Invalid::NotRecovery(second.id())));
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("at 8"));
     assert!(fold(id, &log[..1], &Verdicts::default()).unwrap().is_some());
@@ -76,22 +37,8 @@ fn a_log_is_invalid_from_its_first_invalid_entry_on() {
 fn a_log_out_of_order_is_no_log() {
     let (owner, phone) = (wallet(1), installation(1));
     let id = inbox_of(&owner);
-    let create = update(
-        id,
-        1,
-        &[Act::Create {
-            by: &owner,
-            nonce: 0,
-        }],
-    );
-    let add = update(
-        id,
-        2,
-        &[Act::Add {
-            by: &owner,
-            new: &phone,
-        }],
-    );
+    let create = update(id, 1, &[Act::Create { by: &owner, nonce: 0 }]);
+    let add = update(id, 2, &[Act::Add { by: &owner, new: &phone }]);
     for (one, two) in [(5, 5), (5, 4)] {
         let log = [entry(one, create.clone()), entry(two, add.clone())];
         let error = fold(id, &log, &Verdicts::default()).unwrap_err();
@@ -101,15 +48,7 @@ fn a_log_out_of_order_is_no_log() {
 
 /// Three wallets, a passkey and three installations, by index.
 fn cast() -> Vec<Actor> {
-    vec![
-        wallet(1),
-        wallet(2),
-        wallet(3),
-        passkey(4),
-        installation(5),
-        installation(6),
-        installation(7),
-    ]
+    vec![wallet(1), wallet(2), wallet(3), passkey(4), installation(5), installation(6), installation(7)]
 }
 
 const ROOTS: usize = 4;
@@ -124,18 +63,9 @@ enum Step {
 impl Step {
     fn act<'a>(&self, cast: &'a [Actor]) -> Act<'a> {
         match *self {
-            Step::Add { by, new } => Act::Add {
-                by: &cast[by],
-                new: &cast[new],
-            },
-            Step::Revoke { by, whom } => Act::Revoke {
-                by: &cast[by],
-                whom: &cast[whom],
-            },
-            Step::Recover { by, to } => Act::Recover {
-                by: &cast[by],
-                to: &cast[to],
-            },
+            Step::Add { by, new } => Act::Add { by: &cast[by], new: &cast[new] },
+            Step::Revoke { by, whom } => Act::Revoke { by: &cast[by], whom: &cast[whom] },
+            Step::Recover { by, to } => Act::Recover { by: &cast[by], to: &cast[to] },
         }
     }
 }
@@ -167,8 +97,7 @@ impl Model {
             }
             Step::Revoke { whom, .. } => {
                 self.members.remove(&whom);
-                self.members
-                    .retain(|member, by| *member < ROOTS || *by != Some(whom));
+                self.members.retain(|member, by| *member < ROOTS || *by != Some(whom));
             }
             Step::Recover { to, .. } => self.recovery = to,
         }

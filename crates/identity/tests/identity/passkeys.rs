@@ -11,9 +11,7 @@ fn passkey_case(
     change: impl FnOnce(&p256::ecdsa::SigningKey, &str, &mut RecoverablePasskeySignature),
 ) -> Result<(), Invalid> {
     let key = passkey(1);
-    let Actor::Passkey(signing) = &key else {
-        unreachable!()
-    };
+    let Actor::Passkey(signing) = &key else { unreachable!() };
     let mut inbox = Inbox::opened_by(&key);
     let mut update = inbox.next(&[Act::Recover { by: &key, to: &key }]);
     let text = signature_text(&update).unwrap();
@@ -24,11 +22,7 @@ fn passkey_case(
 }
 
 fn sign_again(key: &p256::ecdsa::SigningKey, made: &mut RecoverablePasskeySignature) {
-    let signed = [
-        &made.authenticator_data[..],
-        &Sha256::digest(&made.client_data_json)[..],
-    ]
-    .concat();
+    let signed = [&made.authenticator_data[..], &Sha256::digest(&made.client_data_json)[..]].concat();
     let signature: p256::ecdsa::Signature = key.sign(&signed);
     made.signature = signature.to_der().as_bytes().to_vec();
 }
@@ -37,29 +31,16 @@ fn sign_again(key: &p256::ecdsa::SigningKey, made: &mut RecoverablePasskeySignat
 fn a_passkey_signs_authenticator_data_and_client_data() {
     passkey_case(|_, _, _| {}).unwrap();
     let refused = Err(Invalid::SignatureInvalid(Scheme::Passkey));
-    assert_eq!(
-        passkey_case(|_, _, made| made.authenticator_data[32] ^= 1),
-        refused
-    );
+    assert_eq!(passkey_case(|_, _, made| made.authenticator_data[32] ^= 1), refused);
     assert_eq!(
         passkey_case(|_, _, made| made.client_data_json.push(b' ')),
         refused,
         "whitespace keeps the JSON's meaning but not its hash"
     );
-    assert_eq!(
-        passkey_case(|_, _, made| made.signature.truncate(40))
-            .unwrap_err()
-            .code(),
-        "signature_form"
-    );
-    assert_eq!(
-        passkey_case(|_, _, made| made.public_key[0] = 5),
-        Err(Invalid::PasskeyForm)
-    );
+    assert_eq!(passkey_case(|_, _, made| made.signature.truncate(40)).unwrap_err().code(), "signature_form");
+    assert_eq!(passkey_case(|_, _, made| made.public_key[0] = 5), Err(Invalid::PasskeyForm));
     let other = passkey(2);
-    let Actor::Passkey(stranger) = &other else {
-        unreachable!()
-    };
+    let Actor::Passkey(stranger) = &other else { unreachable!() };
     assert_eq!(
         passkey_case(|_, text, made| *made = assertion(stranger, text)),
         Err(Invalid::NotRecovery(other.id()))
@@ -89,8 +70,7 @@ fn both_forms_of_a_passkey_signature_count_as_one() {
     let mut inbox = Inbox::opened_by(&key);
     let mut update = inbox.next(&[Act::Recover { by: &key, to: &key }]);
     inbox.submit(&update).unwrap();
-    let Some(signature::Signature::Passkey(made)) = &mut recovery_signature(&mut update).signature
-    else {
+    let Some(signature::Signature::Passkey(made)) = &mut recovery_signature(&mut update).signature else {
         unreachable!()
     };
     let parsed = p256::ecdsa::Signature::from_der(&made.signature).unwrap();

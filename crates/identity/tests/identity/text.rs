@@ -4,9 +4,8 @@ use highwater_identity::{Address, Invalid, MemberIdentifier, PasskeyKey, signatu
 use highwater_wire::{
     InstallationKey,
     proto::associations::{
-        AddAssociation, ChangeRecoveryAddress, CreateInbox, IdentifierKind, IdentityAction,
-        IdentityUpdate, MemberIdentifier as Wire, RevokeAssociation, identity_action::Kind,
-        member_identifier,
+        AddAssociation, ChangeRecoveryAddress, CreateInbox, IdentifierKind, IdentityAction, IdentityUpdate,
+        MemberIdentifier as Wire, RevokeAssociation, identity_action::Kind, member_identifier,
     },
 };
 use insta::assert_snapshot;
@@ -17,10 +16,7 @@ const INBOX: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccd
 
 fn text(kinds: impl IntoIterator<Item = Kind>) -> Result<String, Invalid> {
     signature_text(&IdentityUpdate {
-        actions: kinds
-            .into_iter()
-            .map(|kind| IdentityAction { kind: Some(kind) })
-            .collect(),
+        actions: kinds.into_iter().map(|kind| IdentityAction { kind: Some(kind) }).collect(),
         client_timestamp_ns: 1_735_689_600_123_456_789,
         inbox_id: INBOX.into(),
     })
@@ -43,17 +39,11 @@ fn create(kind: i32, identifier: &str) -> Kind {
 }
 
 fn add(member: Wire) -> Kind {
-    Kind::Add(AddAssociation {
-        new_member_identifier: Some(member),
-        ..Default::default()
-    })
+    Kind::Add(AddAssociation { new_member_identifier: Some(member), ..Default::default() })
 }
 
 fn revoke(member: Wire) -> Kind {
-    Kind::Revoke(RevokeAssociation {
-        member_to_revoke: Some(member),
-        ..Default::default()
-    })
+    Kind::Revoke(RevokeAssociation { member_to_revoke: Some(member), ..Default::default() })
 }
 
 fn recover(kind: IdentifierKind, identifier: &str) -> Kind {
@@ -154,9 +144,7 @@ fn an_address_has_one_spelling_wherever_it_stands() {
         lower.replace("ab", "zz"),
         String::new(),
     ] {
-        let wire = Wire {
-            kind: Some(member_identifier::Kind::EthereumAddress(spelling.clone())),
-        };
+        let wire = Wire { kind: Some(member_identifier::Kind::EthereumAddress(spelling.clone())) };
         for kind in [
             create(1, &spelling),
             recover(IdentifierKind::Unspecified, &spelling),
@@ -170,42 +158,19 @@ fn an_address_has_one_spelling_wherever_it_stands() {
 
 #[test]
 fn other_identifiers_have_their_forms_too() {
-    let installation = |bytes: &[u8]| Wire {
-        kind: Some(member_identifier::Kind::InstallationPublicKey(bytes.into())),
-    };
-    assert_eq!(
-        text([add(installation(&[1; 33]))]),
-        Err(Invalid::InstallationKeyForm { found: 33 })
-    );
+    let installation =
+        |bytes: &[u8]| Wire { kind: Some(member_identifier::Kind::InstallationPublicKey(bytes.into())) };
+    assert_eq!(text([add(installation(&[1; 33]))]), Err(Invalid::InstallationKeyForm { found: 33 }));
     let spelt = passkey(1).id().text();
-    let cases = [
-        spelt.to_uppercase(),
-        spelt[..66].into(),
-        spelt.replace("046f", "056f"),
-    ];
+    let cases = [spelt.to_uppercase(), spelt[..66].into(), spelt.replace("046f", "056f")];
     for spelling in cases {
-        assert_eq!(
-            text([recover(IdentifierKind::Passkey, &spelling)]),
-            Err(Invalid::PasskeyForm)
-        );
+        assert_eq!(text([recover(IdentifierKind::Passkey, &spelling)]), Err(Invalid::PasskeyForm));
     }
     // 33 bytes with a fitting tag, but no point of the curve has this x.
-    assert_eq!(
-        PasskeyKey::from_sec1(&[&[2][..], &[0xff; 32]].concat()),
-        Err(Invalid::PasskeyForm)
-    );
-    assert_eq!(
-        text([create(9, "x")]),
-        Err(Invalid::UnknownIdentifierKind(9))
-    );
-    assert_eq!(
-        text([add(Wire { kind: None })]),
-        Err(Invalid::Missing("member identifier"))
-    );
-    assert_eq!(
-        text([Kind::Revoke(RevokeAssociation::default())]),
-        Err(Invalid::Missing("member to revoke"))
-    );
+    assert_eq!(PasskeyKey::from_sec1(&[&[2][..], &[0xff; 32]].concat()), Err(Invalid::PasskeyForm));
+    assert_eq!(text([create(9, "x")]), Err(Invalid::UnknownIdentifierKind(9)));
+    assert_eq!(text([add(Wire { kind: None })]), Err(Invalid::Missing("member identifier")));
+    assert_eq!(text([Kind::Revoke(RevokeAssociation::default())]), Err(Invalid::Missing("member to revoke")));
     assert_eq!(text([]), Err(Invalid::NoActions));
 }
 
@@ -215,9 +180,6 @@ fn identifiers_show_little_of_themselves_in_debug_output() {
         let shown = format!("{identifier:?}");
         let digits = identifier.text();
         let digits = digits.trim_start_matches("0x");
-        assert!(
-            shown.contains(&digits[..8]) && !shown.contains(&digits[..10]),
-            "{shown}"
-        );
+        assert!(shown.contains(&digits[..8]) && !shown.contains(&digits[..10]), "{shown}");
     }
 }

@@ -9,13 +9,8 @@ fn inbox(byte: u8) -> InboxId {
 }
 
 fn entry(sequence_id: u64, failed: &[u8]) -> MembershipEntry {
-    let failed = failed
-        .iter()
-        .map(|byte| InstallationKey::from_bytes([*byte; 32]));
-    MembershipEntry {
-        sequence_id,
-        failed: failed.collect(),
-    }
+    let failed = failed.iter().map(|byte| InstallationKey::from_bytes([*byte; 32]));
+    MembershipEntry { sequence_id, failed: failed.collect() }
 }
 
 fn full() -> Components {
@@ -71,10 +66,7 @@ fn a_dm_names_its_pair() {
         ..Components::empty(inbox(0x11))
     };
     let dictionary = dm.encode();
-    assert_eq!(
-        hex::encode(dictionary.get(&id::CONVERSATION).unwrap()),
-        "00000002"
-    );
+    assert_eq!(hex::encode(dictionary.get(&id::CONVERSATION).unwrap()), "00000002");
     let pair = format!("4042{}{}", id_hex("11"), id_hex("22"));
     assert_eq!(hex::encode(dictionary.get(&id::DM_PAIR).unwrap()), pair);
     assert_eq!(Components::decode(&dictionary), Ok(dm));
@@ -85,10 +77,7 @@ fn the_whole_dictionary_has_its_pinned_bytes() {
     let dictionary = Components::empty(inbox(0x11)).encode();
     let bytes = hex::encode(dictionary.tls_serialize_detached().unwrap());
     let creator = id_hex("11");
-    assert_eq!(
-        bytes,
-        format!("37800101008002010080030100bffe21{creator}bfff0400000001")
-    );
+    assert_eq!(bytes, format!("37800101008002010080030100bffe21{creator}bfff0400000001"));
 }
 
 #[test]
@@ -116,10 +105,7 @@ fn updates_have_their_pinned_bytes() {
     let (a, b, c, e) = (id_hex("11"), id_hex("22"), id_hex("33"), id_hex("55"));
     let expected = BTreeMap::from([
         (id::SUPER_ADMINS, Some(format!("404401{a}00{b}"))),
-        (
-            id::MEMBERSHIP,
-            Some(format!("407002{c}01{b}040a02080600{e}040a020807")),
-        ),
+        (id::MEMBERSHIP, Some(format!("407002{c}01{b}040a02080600{e}040a020807"))),
         (id::NAME, Some(hex::encode("other"))),
         (id::DISAPPEAR_IN, None),
     ]);
@@ -137,10 +123,7 @@ fn what_its_table_does_not_permit_is_named() {
         Components::decode(&dictionary)
     };
     assert_eq!(broken(id::CONVERSATION, None), Err(id::CONVERSATION));
-    assert_eq!(
-        broken(id::CONVERSATION, Some(vec![0, 0, 0, 3])),
-        Err(id::CONVERSATION)
-    );
+    assert_eq!(broken(id::CONVERSATION, Some(vec![0, 0, 0, 3])), Err(id::CONVERSATION));
     assert_eq!(broken(id::CREATOR, None), Err(id::CREATOR));
     assert_eq!(broken(id::CREATOR, Some(vec![1; 33])), Err(id::CREATOR));
     // A group has no pair.
@@ -149,14 +132,8 @@ fn what_its_table_does_not_permit_is_named() {
     assert_eq!(broken(id::MEMBERSHIP, Some(vec![5])), Err(id::MEMBERSHIP));
     assert_eq!(broken(id::ADMINS, Some(vec![0, 0])), Err(id::ADMINS));
     assert_eq!(broken(id::NAME, Some(vec![0xff])), Err(id::NAME));
-    assert_eq!(
-        broken(id::DISAPPEAR_FROM, Some(vec![1])),
-        Err(id::DISAPPEAR_FROM)
-    );
-    assert_eq!(
-        broken(id::MINIMUM_VERSION, Some(b"x".to_vec())),
-        Err(id::MINIMUM_VERSION)
-    );
+    assert_eq!(broken(id::DISAPPEAR_FROM, Some(vec![1])), Err(id::DISAPPEAR_FROM));
+    assert_eq!(broken(id::MINIMUM_VERSION, Some(b"x".to_vec())), Err(id::MINIMUM_VERSION));
     // Unknown components belong to later versions and are kept out of the way.
     assert_eq!(broken(0x8fff, Some(vec![1])), Ok(full()));
 }

@@ -6,33 +6,21 @@ use crate::*;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 async fn owed(client: &Client) -> bool {
-    write(client.fixture.store(), |tx| Box::pin(key_package_owed(tx)))
-        .await
-        .unwrap()
+    write(client.fixture.store(), |tx| Box::pin(key_package_owed(tx))).await.unwrap()
 }
 
 async fn prepare(client: &Client) -> PreparedKeyPackage {
-    write(client.fixture.store(), |tx| {
-        Box::pin(prepare_key_package(tx))
-    })
-    .await
-    .unwrap()
+    write(client.fixture.store(), |tx| Box::pin(prepare_key_package(tx))).await.unwrap()
 }
 
 async fn confirm(client: &Client, id: KeyPackageId) {
-    write(client.fixture.store(), move |tx| {
-        Box::pin(key_package_published(tx, id))
-    })
-    .await
-    .unwrap();
+    write(client.fixture.store(), move |tx| Box::pin(key_package_published(tx, id))).await.unwrap();
 }
 
 async fn retire(client: &Client, welcomes_unresolved: bool) -> u64 {
-    write(client.fixture.store(), move |tx| {
-        Box::pin(retire_key_packages(tx, welcomes_unresolved))
-    })
-    .await
-    .unwrap()
+    write(client.fixture.store(), move |tx| Box::pin(retire_key_packages(tx, welcomes_unresolved)))
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -47,12 +35,7 @@ async fn the_same_bytes_are_offered_until_their_publish_is_confirmed() {
     assert!(owed(&client).await);
     confirm(&client, first.id).await;
     assert!(!owed(&client).await);
-    let recipient = read_key_package(
-        &key_package_bytes(&first.envelope),
-        client.key,
-        client.inbox,
-    )
-    .unwrap();
+    let recipient = read_key_package(&key_package_bytes(&first.envelope), client.key, client.inbox).unwrap();
     assert!(recipient.pointers);
     client.audit().await;
 }
@@ -79,11 +62,7 @@ async fn superseded_keys_live_a_day_longer_and_as_long_as_welcomes_wait() {
     client.fixture.clock().advance(DAY * 43);
     let second = prepare(&client).await;
     client.fixture.clock().advance(DAY * 2);
-    assert_eq!(
-        retire(&client, false).await,
-        0,
-        "the replacement isn't confirmed"
-    );
+    assert_eq!(retire(&client, false).await, 0, "the replacement isn't confirmed");
     confirm(&client, second.id).await;
     confirm(&client, second.id).await;
     client.fixture.clock().advance(DAY - Duration::from_secs(1));
@@ -108,19 +87,13 @@ async fn a_join_makes_a_new_package_owed_and_leaves_the_old_one_working() {
     let reused = write(pair.b.fixture.store(), |tx| {
         Box::pin(async move {
             use sqlx::Row as _;
-            let row = sqlx::query("SELECT envelope FROM mls_key_packages")
-                .fetch_one(tx.conn())
-                .await?;
+            let row = sqlx::query("SELECT envelope FROM mls_key_packages").fetch_one(tx.conn()).await?;
             Ok(key_package_bytes(row.get(0)))
         })
     });
     let reused = reused.await.unwrap();
     let change = Change::Membership {
-        upsert: [
-            (pair.alice.inbox, pair.alice.entry()),
-            (pair.bob.inbox, pair.bob.entry()),
-        ]
-        .into(),
+        upsert: [(pair.alice.inbox, pair.alice.entry()), (pair.bob.inbox, pair.bob.entry())].into(),
         remove: Default::default(),
         add_leaves: vec![reused],
         remove_leaves: Default::default(),
@@ -142,10 +115,7 @@ async fn what_is_no_usable_key_package_of_the_installation_is_refused() {
         (&[][..], pair.b.key, pair.b.inbox),
     ] {
         let refused = read_key_package(bytes, key, inbox);
-        assert!(
-            matches!(refused, Err(MlsError::KeyPackage(_))),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(MlsError::KeyPackage(_))), "{refused:?}");
     }
     let mut forged = package.clone();
     *forged.last_mut().unwrap() ^= 1;
@@ -162,11 +132,7 @@ async fn what_is_no_usable_key_package_of_the_installation_is_refused() {
 async fn an_installation_is_made_once_and_belongs_to_one_inbox() {
     let mut world = World::new();
     let client = Person::new().client(&mut world).await;
-    let again = write(client.fixture.store(), |tx| {
-        Box::pin(create_installation(tx))
-    })
-    .await
-    .unwrap();
+    let again = write(client.fixture.store(), |tx| Box::pin(create_installation(tx))).await.unwrap();
     assert_eq!(again.key, client.key);
     assert_eq!(again.inbox, Some(client.inbox));
     assert_eq!(again.registration.as_deref(), Some(&b"exact bytes"[..]));
@@ -179,9 +145,7 @@ async fn an_installation_is_made_once_and_belongs_to_one_inbox() {
     let fixture = highwater_testkit_base::StoreFixture::new(vec![MIGRATIONS]).await;
     let early = write(fixture.store(), |tx| Box::pin(prepare_key_package(tx))).await;
     assert!(matches!(early, Err(MlsError::NoInstallation)));
-    write(fixture.store(), |tx| Box::pin(create_installation(tx)))
-        .await
-        .unwrap();
+    write(fixture.store(), |tx| Box::pin(create_installation(tx))).await.unwrap();
     let early = write(fixture.store(), |tx| Box::pin(prepare_key_package(tx))).await;
     assert!(matches!(early, Err(MlsError::NoInbox)));
     let early = write(fixture.store(), |tx| Box::pin(registered(tx))).await;

@@ -21,16 +21,8 @@ async fn a_group_lives_through_add_talk_remove_and_rejoin_with_a_reload_between_
 
     let change = removing(&carol, &[&c]);
     let (at, removal) = pair.a.change(&mut pair.world, pair.group, change).await;
-    assert_eq!(
-        pair.b
-            .read(&pair.world, pair.group, at, &removal.data)
-            .await,
-        Got::Merged
-    );
-    assert_eq!(
-        c.read(&pair.world, pair.group, at, &removal.data).await,
-        Got::Removed
-    );
+    assert_eq!(pair.b.read(&pair.world, pair.group, at, &removal.data).await, Got::Merged);
+    assert_eq!(c.read(&pair.world, pair.group, at, &removal.data).await, Got::Removed);
     assert!(!c.view(pair.group, Trial::is_active).await);
     let late = pair.a.encrypt(pair.group, "without Carol").await;
     let at = pair.world.next_id();
@@ -39,10 +31,7 @@ async fn a_group_lives_through_add_talk_remove_and_rejoin_with_a_reload_between_
 
     let change = adding(&[&carol], &[&c]).await;
     let (at, again) = pair.a.change(&mut pair.world, pair.group, change).await;
-    assert_eq!(
-        pair.b.read(&pair.world, pair.group, at, &again.data).await,
-        Got::Merged
-    );
+    assert_eq!(pair.b.read(&pair.world, pair.group, at, &again.data).await, Got::Merged);
     c.join(&mut pair.world, &again, at).await;
     let back = pair.a.encrypt(pair.group, "welcome back").await;
     let at = pair.world.next_id();
@@ -75,11 +64,7 @@ async fn a_message_that_fails_leaves_no_trace_and_the_original_still_works() {
 async fn a_dropped_attempt_leaves_no_trace() {
     let mut pair = Pair::new().await;
     let message = pair.a.encrypt(pair.group, "once").await;
-    let rename = pair
-        .a
-        .commit(pair.group, Change::Name("new".into()))
-        .await
-        .unwrap();
+    let rename = pair.a.commit(pair.group, Change::Name("new".into())).await.unwrap();
     let before = pair.b.rows().await;
     let group = pair.group;
     for data in [message.clone(), rename.data] {
@@ -122,16 +107,10 @@ async fn a_rollback_in_a_batch_undoes_only_the_last_message() {
             }
             // A success that is taken back, as when its effects can't be stored.
             trial.mark()?;
-            assert!(matches!(
-                trial.process(&batch[3]),
-                Ok(Input::Application { .. })
-            ));
+            assert!(matches!(trial.process(&batch[3]), Ok(Input::Application { .. })));
             trial.rollback_to_mark()?;
             trial.mark()?;
-            assert_eq!(
-                trial.process(&batch[2]).unwrap_err(),
-                InputFailure::SecretReused
-            );
+            assert_eq!(trial.process(&batch[2]).unwrap_err(), InputFailure::SecretReused);
             trial.rollback_to_mark()?;
             for data in &batch[3..5] {
                 trial.mark()?;
@@ -144,14 +123,8 @@ async fn a_rollback_in_a_batch_undoes_only_the_last_message() {
     let (used, unused) = (messages[4].clone(), messages[5].clone());
     pair.b
         .attempt(pair.group, move |trial| {
-            assert_eq!(
-                trial.process(&used).unwrap_err(),
-                InputFailure::SecretReused
-            );
-            assert!(matches!(
-                trial.process(&unused),
-                Ok(Input::Application { .. })
-            ));
+            assert_eq!(trial.process(&used).unwrap_err(), InputFailure::SecretReused);
+            assert!(matches!(trial.process(&unused), Ok(Input::Application { .. })));
             Ok(())
         })
         .await
@@ -165,10 +138,7 @@ async fn a_rollback_in_a_batch_undoes_only_the_last_message() {
 async fn a_commit_in_a_batch_can_be_rolled_back_to_the_messages_before_it() {
     let mut pair = Pair::new().await;
     let before = pair.a.encrypt(pair.group, "before").await;
-    let (at, rename) = pair
-        .a
-        .change(&mut pair.world, pair.group, Change::Name("n".into()))
-        .await;
+    let (at, rename) = pair.a.change(&mut pair.world, pair.group, Change::Name("n".into())).await;
     let after = pair.a.encrypt(pair.group, "after").await;
     pair.b
         .attempt(pair.group, move |trial| {
@@ -176,28 +146,18 @@ async fn a_commit_in_a_batch_can_be_rolled_back_to_the_messages_before_it() {
             trial.process(&before).unwrap();
             for _ in 0..2 {
                 trial.mark()?;
-                let Ok(Input::Commit(staged)) = trial.process(&rename.data) else {
-                    panic!()
-                };
+                let Ok(Input::Commit(staged)) = trial.process(&rename.data) else { panic!() };
                 trial.merge(staged, at)?;
                 assert_eq!(trial.components()?.name, "n");
-                assert!(matches!(
-                    trial.process(&after),
-                    Ok(Input::Application { .. })
-                ));
+                assert!(matches!(trial.process(&after), Ok(Input::Application { .. })));
                 trial.rollback_to_mark()?;
                 assert_eq!(trial.components()?.name, "");
                 trial.mark()?;
-                assert_eq!(
-                    trial.process(&before).unwrap_err(),
-                    InputFailure::SecretReused
-                );
+                assert_eq!(trial.process(&before).unwrap_err(), InputFailure::SecretReused);
                 trial.rollback_to_mark()?;
             }
             trial.mark()?;
-            let Ok(Input::Commit(staged)) = trial.process(&rename.data) else {
-                panic!()
-            };
+            let Ok(Input::Commit(staged)) = trial.process(&rename.data) else { panic!() };
             trial.merge(staged, at)?;
             trial.mark()?;
             trial.process(&after).unwrap();
@@ -217,24 +177,13 @@ async fn a_late_message_is_attributed_to_who_sent_it() {
     let late = c.encrypt(pair.group, "late").await;
     let change = removing(&carol, &[&c]);
     let (at, removal) = pair.a.change(&mut pair.world, pair.group, change).await;
-    assert_eq!(
-        pair.b
-            .read(&pair.world, pair.group, at, &removal.data)
-            .await,
-        Got::Merged
-    );
+    assert_eq!(pair.b.read(&pair.world, pair.group, at, &removal.data).await, Got::Merged);
     let mut dave = Person::new();
     let d = dave.client(&mut pair.world).await;
     let change = adding(&[&dave], &[&d]).await;
     let (at, added) = pair.a.change(&mut pair.world, pair.group, change).await;
-    assert_eq!(
-        pair.b.read(&pair.world, pair.group, at, &added.data).await,
-        Got::Merged
-    );
-    assert_eq!(
-        pair.bob_reads(&late).await,
-        Got::Text(c.member(), "late".into())
-    );
+    assert_eq!(pair.b.read(&pair.world, pair.group, at, &added.data).await, Got::Merged);
+    assert_eq!(pair.bob_reads(&late).await, Got::Text(c.member(), "late".into()));
 }
 
 /// Shows: STR-070.
@@ -261,19 +210,8 @@ async fn the_outline_follows_the_group() {
     })
     .await
     .unwrap();
-    assert_eq!(
-        outline,
-        Some(GroupState {
-            epoch: 2,
-            join_epoch: 0,
-            active: true
-        })
-    );
-    write(pair.a.fixture.store(), move |tx| {
-        Box::pin(delete_group(tx, group))
-    })
-    .await
-    .unwrap();
+    assert_eq!(outline, Some(GroupState { epoch: 2, join_epoch: 0, active: true }));
+    write(pair.a.fixture.store(), move |tx| Box::pin(delete_group(tx, group))).await.unwrap();
     let gone = write(pair.a.fixture.store(), move |tx| {
         Box::pin(async move { Ok(Trial::load(tx, group).await?.is_none()) })
     });

@@ -46,22 +46,12 @@ impl Person {
     pub(crate) fn new() -> Self {
         let wallet = LocalWallet::generate();
         let inbox = highwater_identity::inbox_id(&wallet.address().to_string(), 0);
-        Self {
-            wallet,
-            inbox,
-            head: None,
-            state: None,
-        }
+        Self { wallet, inbox, head: None, state: None }
     }
 
     fn apply(&mut self, world: &mut World, update: &IdentityUpdate) {
-        let state = AssociationState::apply(
-            self.state.as_ref(),
-            self.inbox,
-            update,
-            &Verdicts::default(),
-        )
-        .unwrap();
+        let state =
+            AssociationState::apply(self.state.as_ref(), self.inbox, update, &Verdicts::default()).unwrap();
         let id = world.next_id();
         world.snapshots.insert((self.inbox, id), state.clone());
         (self.state, self.head) = (Some(state), Some(id));
@@ -74,9 +64,7 @@ impl Person {
         // OpenMLS compares lifetimes with the system's clock.
         fixture.clock().set(i64::try_from(now.as_nanos()).unwrap());
         let store = fixture.store().clone();
-        let installation = write(&store, |tx| Box::pin(create_installation(tx)))
-            .await
-            .unwrap();
+        let installation = write(&store, |tx| Box::pin(create_installation(tx))).await.unwrap();
         self.add(world, &installation);
         let inbox = self.inbox;
         write(&store, move |tx| {
@@ -87,11 +75,7 @@ impl Person {
         })
         .await
         .unwrap();
-        Client {
-            fixture,
-            key: installation.key,
-            inbox,
-        }
+        Client { fixture, key: installation.key, inbox }
     }
 
     fn add(&mut self, world: &mut World, installation: &Installation) {
@@ -115,10 +99,7 @@ impl Person {
     }
 
     pub(crate) fn entry(&self) -> MembershipEntry {
-        MembershipEntry {
-            sequence_id: self.head.unwrap().get(),
-            failed: BTreeSet::new(),
-        }
+        MembershipEntry { sequence_id: self.head.unwrap().get(), failed: BTreeSet::new() }
     }
 }
 
@@ -133,8 +114,7 @@ where
     T: Send + 'static,
     F: for<'t> FnOnce(
             &'t mut WriteTx,
-        )
-            -> std::pin::Pin<Box<dyn Future<Output = Result<T, MlsError>> + Send + 't>>
+        ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, MlsError>> + Send + 't>>
         + Send
         + 'static,
 {
@@ -154,10 +134,7 @@ pub(crate) enum Got {
 
 impl Client {
     pub(crate) fn member(&self) -> Member {
-        Member {
-            inbox: self.inbox,
-            installation: self.key,
-        }
+        Member { inbox: self.inbox, installation: self.key }
     }
 
     /// Loads the group, works on it and stores it, as one attempt.
@@ -187,27 +164,15 @@ impl Client {
 
     pub(crate) async fn encrypt(&self, group: GroupId, text: &str) -> Vec<u8> {
         let text = text.to_owned();
-        self.attempt(group, move |trial| trial.encrypt(text.as_bytes()))
-            .await
-            .unwrap()
+        self.attempt(group, move |trial| trial.encrypt(text.as_bytes())).await.unwrap()
     }
 
-    pub(crate) async fn commit(
-        &self,
-        group: GroupId,
-        change: Change,
-    ) -> Result<PreparedCommit, MlsError> {
+    pub(crate) async fn commit(&self, group: GroupId, change: Change) -> Result<PreparedCommit, MlsError> {
         self.attempt(group, move |trial| trial.commit(change)).await
     }
 
     /// Reads a message at its place in the topic, as ordered processing does.
-    pub(crate) async fn read(
-        &self,
-        world: &World,
-        group: GroupId,
-        at: SequenceId,
-        data: &[u8],
-    ) -> Got {
+    pub(crate) async fn read(&self, world: &World, group: GroupId, at: SequenceId, data: &[u8]) -> Got {
         let (data, snapshots) = (data.to_vec(), world.snapshots.clone());
         self.attempt(group, move |trial| {
             trial.mark()?;
@@ -284,11 +249,7 @@ impl Client {
 
     pub(crate) fn sealed(&self, prepared: &PreparedCommit, anchor: SequenceId) -> WelcomeMessage {
         let mine = |recipient: &&Recipient| recipient.installation == self.key;
-        let recipient = prepared
-            .added
-            .iter()
-            .find(mine)
-            .expect("the commit added this client");
+        let recipient = prepared.added.iter().find(mine).expect("the commit added this client");
         let welcome = prepared.welcome.as_ref().expect("there is a Welcome");
         welcome_message(&seal_welcome(welcome, anchor, recipient).unwrap())
     }
@@ -322,18 +283,12 @@ impl Client {
         group: GroupId,
         look: impl FnOnce(&Trial) -> T + Send + 'static,
     ) -> T {
-        self.attempt(group, move |trial| Ok(look(trial)))
-            .await
-            .unwrap()
+        self.attempt(group, move |trial| Ok(look(trial))).await.unwrap()
     }
 
     pub(crate) async fn audit(&self) {
-        let audit = self
-            .fixture
-            .store()
-            .read("audit", |tx: &mut ReadTx| Box::pin(crate::audit(tx)))
-            .await
-            .unwrap();
+        let audit =
+            self.fixture.store().read("audit", |tx: &mut ReadTx| Box::pin(crate::audit(tx))).await.unwrap();
         assert_eq!(audit.violations, []);
         assert!(audit.checks > 0);
     }
@@ -345,14 +300,11 @@ impl Client {
             .store()
             .read("rows", |tx: &mut ReadTx| {
                 Box::pin(async move {
-                    let rows = sqlx::query(
-                        "SELECT group_id, label, key, value FROM mls_values ORDER BY 1, 2, 3",
-                    )
-                    .fetch_all(tx.conn())
-                    .await?;
-                    let rows = rows
-                        .iter()
-                        .map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)));
+                    let rows =
+                        sqlx::query("SELECT group_id, label, key, value FROM mls_values ORDER BY 1, 2, 3")
+                            .fetch_all(tx.conn())
+                            .await?;
+                    let rows = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)));
                     Ok::<_, StoreError>(rows.collect())
                 })
             })
@@ -374,17 +326,12 @@ async fn checked(
     StagedJoin::stage(tx, opened).await?.check(at, snapshots)
 }
 
-fn settle(
-    trial: &mut Trial,
-    at: SequenceId,
-    data: &[u8],
-    snapshots: &Snapshots,
-) -> Result<Got, MlsError> {
+fn settle(trial: &mut Trial, at: SequenceId, data: &[u8], snapshots: &Snapshots) -> Result<Got, MlsError> {
     let processed = trial.header(data).and_then(|_| trial.process(data));
     Ok(match processed {
-        Ok(Input::Application {
-            sender, plaintext, ..
-        }) => Got::Text(sender, String::from_utf8(plaintext).unwrap()),
+        Ok(Input::Application { sender, plaintext, .. }) => {
+            Got::Text(sender, String::from_utf8(plaintext).unwrap())
+        }
         Ok(Input::Proposal { .. }) => Got::Proposal,
         Ok(Input::OwnMessage { .. }) => Got::Own,
         Ok(Input::Commit(staged)) => match check_commit(staged.facts(), at, snapshots) {
@@ -439,10 +386,7 @@ pub(crate) async fn adding(people: &[&Person], clients: &[&Client]) -> Change {
         add_leaves.push(client.key_package().await);
     }
     Change::Membership {
-        upsert: people
-            .iter()
-            .map(|person| (person.inbox, person.entry()))
-            .collect(),
+        upsert: people.iter().map(|person| (person.inbox, person.entry())).collect(),
         remove: BTreeSet::new(),
         add_leaves,
         remove_leaves: BTreeSet::new(),
@@ -479,14 +423,7 @@ impl Pair {
         let change = adding(&[&alice, &bob], &[&b]).await;
         let (at, prepared) = a.change(&mut world, group, change).await;
         assert_eq!(b.join(&mut world, &prepared, at).await, a.member());
-        Self {
-            world,
-            alice,
-            bob,
-            a,
-            b,
-            group,
-        }
+        Self { world, alice, bob, a, b, group }
     }
 
     /// Another person's client, added by Alice and known to Bob.
@@ -495,12 +432,7 @@ impl Pair {
         let c = carol.client(&mut self.world).await;
         let change = adding(&[&carol], &[&c]).await;
         let (at, prepared) = self.a.change(&mut self.world, self.group, change).await;
-        assert_eq!(
-            self.b
-                .read(&self.world, self.group, at, &prepared.data)
-                .await,
-            Got::Merged
-        );
+        assert_eq!(self.b.read(&self.world, self.group, at, &prepared.data).await, Got::Merged);
         c.join(&mut self.world, &prepared, at).await;
         (carol, c)
     }
@@ -512,18 +444,8 @@ impl Pair {
     }
 
     pub(crate) async fn agree(&self) {
-        let a = self
-            .a
-            .view(self.group, |trial| {
-                (trial.epoch(), trial.epoch_authenticator())
-            })
-            .await;
-        let b = self
-            .b
-            .view(self.group, |trial| {
-                (trial.epoch(), trial.epoch_authenticator())
-            })
-            .await;
+        let a = self.a.view(self.group, |trial| (trial.epoch(), trial.epoch_authenticator())).await;
+        let b = self.b.view(self.group, |trial| (trial.epoch(), trial.epoch_authenticator())).await;
         assert_eq!(a, b);
     }
 }
@@ -550,9 +472,7 @@ impl Rogue {
         group: GroupId,
         change: impl FnOnce(&mut Components),
     ) -> Self {
-        let before = client
-            .view(group, |trial| trial.components().unwrap())
-            .await;
+        let before = client.view(group, |trial| trial.components().unwrap()).await;
         let mut after = Components::clone(&before);
         change(&mut after);
         let new = after.encode();
@@ -564,18 +484,12 @@ impl Rogue {
                 (component, payload, value)
             })
             .collect();
-        Self {
-            updates,
-            ..Self::default()
-        }
+        Self { updates, ..Self::default() }
     }
 
     /// The commit's bytes. It doesn't stay pending.
     pub(crate) async fn commit(self, client: &Client, group: GroupId) -> Vec<u8> {
-        client
-            .attempt(group, move |trial| Ok(self.build(trial)))
-            .await
-            .unwrap()
+        client.attempt(group, move |trial| Ok(self.build(trial))).await.unwrap()
     }
 
     fn build(self, trial: &mut Trial) -> Vec<u8> {
@@ -591,11 +505,7 @@ impl Rogue {
             .filter(|(_, member)| self.remove.contains(&member.installation))
             .map(|(leaf, _)| leaf)
             .collect();
-        let added: Vec<_> = self
-            .add
-            .iter()
-            .map(|bytes| lax_key_package(bytes))
-            .collect();
+        let added: Vec<_> = self.add.iter().map(|bytes| lax_key_package(bytes)).collect();
         let proposals = self.updates.iter().map(|(component, payload, _)| {
             let update = match payload {
                 Some(payload) => AppDataUpdateProposal::update(*component, payload.clone()),
@@ -628,12 +538,7 @@ impl Rogue {
         let changes = updater.changes();
         builder.with_app_data_dictionary_updates(changes);
         let bundle = builder
-            .build(
-                trial.provider.rand(),
-                trial.provider.crypto(),
-                &signer,
-                |_| true,
-            )
+            .build(trial.provider.rand(), trial.provider.crypto(), &signer, |_| true)
             .unwrap()
             .stage_commit(&trial.provider)
             .unwrap();
@@ -647,10 +552,7 @@ fn lax_key_package(bytes: &[u8]) -> openmls::prelude::KeyPackage {
     use tls_codec::Deserialize as _;
     openmls::prelude::KeyPackageIn::tls_deserialize_exact(bytes)
         .unwrap()
-        .validate(
-            crate::provider::crypto(),
-            openmls::prelude::ProtocolVersion::Mls10,
-        )
+        .validate(crate::provider::crypto(), openmls::prelude::ProtocolVersion::Mls10)
         .unwrap()
 }
 

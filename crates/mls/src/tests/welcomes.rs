@@ -25,13 +25,7 @@ impl Waiting {
         let change = adding(&[&person], &[&carol]).await;
         let (anchor, prepared) = pair.a.change(&mut pair.world, pair.group, change).await;
         let message = carol.sealed(&prepared, anchor);
-        Self {
-            pair,
-            carol,
-            prepared,
-            anchor,
-            message,
-        }
+        Self { pair, carol, prepared, anchor, message }
     }
 
     fn v1(&self) -> welcome_message::V1 {
@@ -48,11 +42,7 @@ impl Waiting {
     async fn fails(&mut self, message: &WelcomeMessage) -> WelcomeFailure {
         let before = self.carol.rows().await;
         let at = self.pair.world.next_id();
-        let failure = self
-            .carol
-            .join_with(&self.pair.world, message, at)
-            .await
-            .unwrap_err();
+        let failure = self.carol.join_with(&self.pair.world, message, at).await.unwrap_err();
         assert_eq!(self.carol.rows().await, before);
         failure
     }
@@ -60,9 +50,7 @@ impl Waiting {
     async fn changed(&mut self, change: impl FnOnce(&mut welcome_message::V1)) -> &'static str {
         let mut v1 = self.v1();
         change(&mut v1);
-        let message = WelcomeMessage {
-            version: Some(welcome_message::Version::V1(v1)),
-        };
+        let message = WelcomeMessage { version: Some(welcome_message::Version::V1(v1)) };
         self.fails(&message).await.code()
     }
 
@@ -70,11 +58,7 @@ impl Waiting {
     async fn still_works(mut self) {
         let at = self.pair.world.next_id();
         let message = self.message.clone();
-        let adder = self
-            .carol
-            .join_with(&self.pair.world, &message, at)
-            .await
-            .unwrap();
+        let adder = self.carol.join_with(&self.pair.world, &message, at).await.unwrap();
         assert_eq!(adder, self.pair.a.member());
         self.carol.audit().await;
     }
@@ -84,42 +68,16 @@ impl Waiting {
 #[tokio::test]
 async fn a_welcome_that_can_not_be_unwrapped_is_told_apart_and_uses_up_nothing() {
     let mut waiting = Waiting::new().await;
-    assert_eq!(
-        waiting
-            .fails(&WelcomeMessage { version: None })
-            .await
-            .code(),
-        "malformed"
-    );
-    assert_eq!(
-        waiting.changed(|v1| v1.wrapper_algorithm = 99).await,
-        "unknown_algorithm"
-    );
+    assert_eq!(waiting.fails(&WelcomeMessage { version: None }).await.code(), "malformed");
+    assert_eq!(waiting.changed(|v1| v1.wrapper_algorithm = 99).await, "unknown_algorithm");
     for other in [0, 2, 3] {
-        assert_eq!(
-            waiting.changed(|v1| v1.wrapper_algorithm = other).await,
-            "downgrade"
-        );
+        assert_eq!(waiting.changed(|v1| v1.wrapper_algorithm = other).await, "downgrade");
     }
-    assert_eq!(
-        waiting.changed(|v1| v1.hpke_public_key = vec![7; 32]).await,
-        "unknown_package"
-    );
-    assert_eq!(
-        waiting
-            .changed(|v1| *v1.data.last_mut().unwrap() ^= 1)
-            .await,
-        "unopenable"
-    );
+    assert_eq!(waiting.changed(|v1| v1.hpke_public_key = vec![7; 32]).await, "unknown_package");
+    assert_eq!(waiting.changed(|v1| *v1.data.last_mut().unwrap() ^= 1).await, "unopenable");
     assert_eq!(waiting.changed(|v1| v1.data.truncate(9)).await, "malformed");
-    assert_eq!(
-        waiting.changed(|v1| v1.welcome_metadata.clear()).await,
-        "metadata_missing"
-    );
-    assert_eq!(
-        waiting.changed(|v1| v1.welcome_metadata.truncate(5)).await,
-        "malformed"
-    );
+    assert_eq!(waiting.changed(|v1| v1.welcome_metadata.clear()).await, "metadata_missing");
+    assert_eq!(waiting.changed(|v1| v1.welcome_metadata.truncate(5)).await, "malformed");
     waiting.still_works().await;
 }
 
@@ -129,10 +87,7 @@ async fn the_anchor_is_a_sequence_id_before_the_welcomes_own() {
     let mut waiting = Waiting::new().await;
     let wrapper = waiting.recipient().wrapper.clone();
     let sealed = |cursor: u64| {
-        let metadata = WelcomeMetadata {
-            message_cursor: cursor,
-        }
-        .encode_to_vec();
+        let metadata = WelcomeMetadata { message_cursor: cursor }.encode_to_vec();
         crate::welcome::seal(&wrapper.public, &metadata).unwrap()
     };
     for cursor in [0, u64::MAX] {
@@ -141,21 +96,12 @@ async fn the_anchor_is_a_sequence_id_before_the_welcomes_own() {
         assert_eq!(code, "anchor_out_of_range");
     }
     let nonsense = crate::welcome::seal(&wrapper.public, &[0xff]).unwrap();
-    assert_eq!(
-        waiting.changed(|v1| v1.welcome_metadata = nonsense).await,
-        "malformed"
-    );
+    assert_eq!(waiting.changed(|v1| v1.welcome_metadata = nonsense).await, "malformed");
     let own = waiting.pair.world.next_id();
     let mut v1 = waiting.v1();
     v1.welcome_metadata = sealed(own.get());
-    let message = WelcomeMessage {
-        version: Some(welcome_message::Version::V1(v1)),
-    };
-    let failed = waiting
-        .carol
-        .join_with(&waiting.pair.world, &message, own)
-        .await
-        .unwrap_err();
+    let message = WelcomeMessage { version: Some(welcome_message::Version::V1(v1)) };
+    let failed = waiting.carol.join_with(&waiting.pair.world, &message, own).await.unwrap_err();
     assert_eq!(failed.code(), "anchor_not_before");
     waiting.still_works().await;
 }
@@ -166,19 +112,13 @@ async fn what_is_inside_must_be_a_welcome_to_the_package_it_was_sealed_to() {
     let wrapper = waiting.recipient().wrapper.clone();
     let seal = |body: &[u8]| crate::welcome::seal(&wrapper.public, body).unwrap();
     let commit = seal(&waiting.prepared.data);
-    assert_eq!(
-        waiting.changed(|v1| v1.data = commit).await,
-        "not_a_welcome"
-    );
+    assert_eq!(waiting.changed(|v1| v1.data = commit).await, "not_a_welcome");
     let nonsense = seal(b"\0\x01nonsense");
     assert_eq!(waiting.changed(|v1| v1.data = nonsense).await, "malformed");
     let mut newer = waiting.prepared.welcome.clone().unwrap();
     newer[1] = 9;
     let newer = seal(&newer);
-    assert_eq!(
-        waiting.changed(|v1| v1.data = newer).await,
-        "unsupported_version"
-    );
+    assert_eq!(waiting.changed(|v1| v1.data = newer).await, "unsupported_version");
     let mut damaged = waiting.prepared.welcome.clone().unwrap();
     *damaged.last_mut().unwrap() ^= 1;
     let damaged = seal(&damaged);
@@ -187,17 +127,9 @@ async fn what_is_inside_must_be_a_welcome_to_the_package_it_was_sealed_to() {
     let mut dave = Person::new();
     let d = dave.client(&mut waiting.pair.world).await;
     let change = adding(&[&dave], &[&d]).await;
-    let other = waiting
-        .pair
-        .a
-        .commit(waiting.pair.group, change)
-        .await
-        .unwrap();
+    let other = waiting.pair.a.commit(waiting.pair.group, change).await.unwrap();
     let other = seal(&other.welcome.unwrap());
-    assert_eq!(
-        waiting.changed(|v1| v1.data = other).await,
-        "unknown_package"
-    );
+    assert_eq!(waiting.changed(|v1| v1.data = other).await, "unknown_package");
     waiting.still_works().await;
 }
 
@@ -223,34 +155,22 @@ async fn failures_know_what_becomes_of_the_welcome() {
 fn pointer_to(waiting: &Waiting, metadata_nonce: [u8; 12]) -> (WelcomeMessage, WelcomeMessage) {
     let (key, data_nonce) = ([3; 32], [1; 12]);
     let cipher = ChaCha20Poly1305::new(&key.into());
-    let metadata = WelcomeMetadata {
-        message_cursor: waiting.anchor.get(),
-    }
-    .encode_to_vec();
+    let metadata = WelcomeMetadata { message_cursor: waiting.anchor.get() }.encode_to_vec();
     let body = welcome_message::V1 {
-        data: cipher
-            .encrypt(
-                &data_nonce.into(),
-                waiting.prepared.welcome.as_deref().unwrap(),
-            )
-            .unwrap(),
-        welcome_metadata: cipher
-            .encrypt(&metadata_nonce.into(), &metadata[..])
-            .unwrap(),
+        data: cipher.encrypt(&data_nonce.into(), waiting.prepared.welcome.as_deref().unwrap()).unwrap(),
+        welcome_metadata: cipher.encrypt(&metadata_nonce.into(), &metadata[..]).unwrap(),
         wrapper_algorithm: 3,
         installation_key: vec![8; 32],
         hpke_public_key: Vec::new(),
     };
     let pointer = WelcomePointer {
-        version: Some(welcome_pointer::Version::WelcomeV1Pointer(
-            welcome_pointer::WelcomeV1Pointer {
-                destination: vec![8; 32],
-                aead_type: 3,
-                encryption_key: key.to_vec(),
-                data_nonce: data_nonce.to_vec(),
-                welcome_metadata_nonce: metadata_nonce.to_vec(),
-            },
-        )),
+        version: Some(welcome_pointer::Version::WelcomeV1Pointer(welcome_pointer::WelcomeV1Pointer {
+            destination: vec![8; 32],
+            aead_type: 3,
+            encryption_key: key.to_vec(),
+            data_nonce: data_nonce.to_vec(),
+            welcome_metadata_nonce: metadata_nonce.to_vec(),
+        })),
     };
     let public = &waiting.recipient().wrapper.public;
     let sealed = welcome_message::WelcomePointer {
@@ -260,12 +180,8 @@ fn pointer_to(waiting: &Waiting, metadata_nonce: [u8; 12]) -> (WelcomeMessage, W
         wrapper_algorithm: 1,
     };
     (
-        WelcomeMessage {
-            version: Some(welcome_message::Version::WelcomePointer(sealed)),
-        },
-        WelcomeMessage {
-            version: Some(welcome_message::Version::V1(body)),
-        },
+        WelcomeMessage { version: Some(welcome_message::Version::WelcomePointer(sealed)) },
+        WelcomeMessage { version: Some(welcome_message::Version::V1(body)) },
     )
 }
 
@@ -287,10 +203,7 @@ async fn a_pointer_leads_to_a_body_and_to_nothing_else() {
         panic!("a pointer");
     };
     assert_eq!(pointer.destination(), [8; 32]);
-    assert_eq!(
-        pointer.open(&waiting.message).unwrap_err().code(),
-        "bad_pointee"
-    );
+    assert_eq!(pointer.open(&waiting.message).unwrap_err().code(), "bad_pointee");
     let (chained, _) = pointer_to(&waiting, [2; 12]);
     assert_eq!(pointer.open(&chained).unwrap_err().code(), "bad_pointee");
     let mut damaged = body.clone();
@@ -302,18 +215,9 @@ async fn a_pointer_leads_to_a_body_and_to_nothing_else() {
     assert_eq!(opened.anchor, waiting.anchor);
     assert_eq!(Some(&opened.welcome), waiting.prepared.welcome.as_ref());
     // A body alone isn't a Welcome to us, and one nonce for two texts isn't a pointer.
-    assert_ne!(
-        waiting.fails(&body).await.disposition(),
-        WelcomeDisposition::Hold
-    );
+    assert_ne!(waiting.fails(&body).await.disposition(), WelcomeDisposition::Hold);
     let (same_nonce, _) = pointer_to(&waiting, [1; 12]);
-    assert_eq!(
-        unwrap(&waiting.carol, &same_nonce)
-            .await
-            .unwrap_err()
-            .code(),
-        "malformed"
-    );
+    assert_eq!(unwrap(&waiting.carol, &same_nonce).await.unwrap_err().code(), "malformed");
     waiting.still_works().await;
 }
 
@@ -338,24 +242,16 @@ async fn three_followers_of_pointers_share_one_body() {
     assert_eq!(seal_welcomes(&welcome, anchor, &deaf).unwrap().len(), 3);
 
     let envelopes = seal_welcomes(&welcome, anchor, &prepared.added).unwrap();
-    let [body, pointers @ ..] = &envelopes[..] else {
-        panic!()
-    };
+    let [body, pointers @ ..] = &envelopes[..] else { panic!() };
     assert_eq!(pointers.len(), 3);
     let body = welcome_message(body);
     for (client, recipient) in prepared.added.iter().map(|recipient| {
         let own = |client: &&Client| client.key == recipient.installation;
         (clients.iter().find(own).unwrap(), recipient)
     }) {
-        let index = prepared
-            .added
-            .iter()
-            .position(|added| added == recipient)
-            .unwrap();
+        let index = prepared.added.iter().position(|added| added == recipient).unwrap();
         let message = welcome_message(&pointers[index]);
-        let Ok(Unwrapped::Pointer(pointer)) = unwrap(client, &message).await else {
-            panic!()
-        };
+        let Ok(Unwrapped::Pointer(pointer)) = unwrap(client, &message).await else { panic!() };
         let opened = pointer.open(&body).unwrap();
         let (at, snapshots) = (pair.world.next_id(), pair.world.snapshots.clone());
         write(client.fixture.store(), move |tx| {

@@ -1,6 +1,5 @@
 use highwater_receipt::{
-    Admission, AdmitError, Budget, ReceiptError, budgets, may_receive, may_receive_many, room,
-    settle_through,
+    Admission, AdmitError, Budget, ReceiptError, budgets, may_receive, may_receive_many, room, settle_through,
 };
 use highwater_store::Store;
 use highwater_wire::{Topic, TopicKind, limits};
@@ -8,19 +7,14 @@ use highwater_wire::{Topic, TopicKind, limits};
 use crate::support::*;
 
 async fn may(store: &Store, topic: Topic) -> bool {
-    let may: Result<bool, ReceiptError> = store
-        .read("may", move |tx| {
-            Box::pin(async move { may_receive(tx, topic).await })
-        })
-        .await;
+    let may: Result<bool, ReceiptError> =
+        store.read("may", move |tx| Box::pin(async move { may_receive(tx, topic).await })).await;
     may.unwrap()
 }
 
 async fn settle(store: &Store, topic: Topic, through: u64) {
     let settled: Result<u64, ReceiptError> = store
-        .write("settle", move |tx| {
-            Box::pin(async move { settle_through(tx, topic, id(through)).await })
-        })
+        .write("settle", move |tx| Box::pin(async move { settle_through(tx, topic, id(through)).await }))
         .await;
     settled.unwrap();
 }
@@ -47,18 +41,13 @@ async fn one_admission_takes_at_most_a_batch() {
     let all = prefix(topic, 0, 1..=300);
     for expected in [(128, 128), (128, 256), (44, 300)] {
         let admission = try_admit(store, all.clone()).await.unwrap();
-        let Admission::Admitted { rows, received } = admission else {
-            panic!("{admission:?}")
-        };
+        let Admission::Admitted { rows, received } = admission else { panic!("{admission:?}") };
         assert_eq!((rows, received.cursor().get()), expected);
     }
     // In bytes as well: 32 MiB hold 31 envelopes of the largest size and their metadata.
     let large = sized(group(2), 0, 1..=40, limits::MAX_ENVELOPE_BYTES);
     let admission = try_admit(store, large).await.unwrap();
-    assert!(
-        matches!(admission, Admission::Admitted { rows: 31, .. }),
-        "{admission:?}"
-    );
+    assert!(matches!(admission, Admission::Admitted { rows: 31, .. }), "{admission:?}");
     sound(store).await;
 }
 
@@ -73,14 +62,7 @@ async fn a_full_topic_pauses_alone_and_resumes_as_it_is_processed() {
     admit_all(store, prefix(other, 0, [5_000])).await;
 
     let refused = try_admit(store, prefix(full, 1_024, [1_025])).await;
-    let Err(
-        error @ AdmitError::Capacity {
-            received,
-            by: Budget::Topic,
-            ..
-        },
-    ) = refused
-    else {
+    let Err(error @ AdmitError::Capacity { received, by: Budget::Topic, .. }) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!(received.cursor(), at(1_024));
@@ -117,11 +99,8 @@ async fn a_used_up_kind_refuses_an_empty_topic_and_leaves_the_other_kinds_alone(
     // shares.
     let mut n = 0;
     while {
-        let used: Result<_, ReceiptError> = store
-            .read("room", |tx| {
-                Box::pin(async move { room(tx, TopicKind::Welcome).await })
-            })
-            .await;
+        let used: Result<_, ReceiptError> =
+            store.read("room", |tx| Box::pin(async move { room(tx, TopicKind::Welcome).await })).await;
         used.unwrap().left.rows > 0
     } {
         n += 1;
@@ -135,16 +114,7 @@ async fn a_used_up_kind_refuses_an_empty_topic_and_leaves_the_other_kinds_alone(
 
     let empty = welcome(200);
     let refused = try_admit(store, prefix(empty, 0, [9_000])).await;
-    assert!(
-        matches!(
-            refused,
-            Err(AdmitError::Capacity {
-                by: Budget::Kind,
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(AdmitError::Capacity { by: Budget::Kind, .. })), "{refused:?}");
     assert_eq!(f(store, empty).await, 0);
     assert!(!may(store, empty).await);
 
@@ -156,19 +126,12 @@ async fn a_used_up_kind_refuses_an_empty_topic_and_leaves_the_other_kinds_alone(
     // One processed envelope of the heaviest topic makes room for the empty one, not for itself.
     settle(store, welcome(1), 1).await;
     let asked = [welcome(1), empty];
-    let may: Result<_, ReceiptError> = store
-        .read("may", move |tx| {
-            Box::pin(async move { may_receive_many(tx, &asked).await })
-        })
-        .await;
+    let may: Result<_, ReceiptError> =
+        store.read("may", move |tx| Box::pin(async move { may_receive_many(tx, &asked).await })).await;
     let may = may.unwrap();
     assert_eq!((may[&welcome(1)], may[&empty]), (false, true));
     let last = f(store, welcome(1)).await;
-    assert!(
-        try_admit(store, prefix(welcome(1), last, [last + 1]))
-            .await
-            .is_err()
-    );
+    assert!(try_admit(store, prefix(welcome(1), last, [last + 1])).await.is_err());
     admit_all(store, prefix(empty, 0, [9_000])).await;
     sound(store).await;
 }
@@ -176,11 +139,7 @@ async fn a_used_up_kind_refuses_an_empty_topic_and_leaves_the_other_kinds_alone(
 /// Shows: STR-066.
 #[test]
 fn the_budgets_are_finite_and_hold_the_largest_envelope() {
-    for kind in [
-        TopicKind::GroupMessage,
-        TopicKind::Welcome,
-        TopicKind::IdentityUpdate,
-    ] {
+    for kind in [TopicKind::GroupMessage, TopicKind::Welcome, TopicKind::IdentityUpdate] {
         let budget = budgets::of_kind(kind).unwrap();
         assert!(budget.rows > 0 && budget.rows < 100_000);
         assert!(budget.bytes > limits::MAX_ENVELOPE_BYTES as u64 && budget.bytes < 1 << 30);

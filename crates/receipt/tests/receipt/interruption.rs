@@ -24,16 +24,10 @@ async fn a_transaction_that_fails_after_admission_leaves_rows_and_f_as_they_were
     let fixture = store().await;
     let (store, topic) = (fixture.store(), group(1));
     admit_then_fail(store, prefix(topic, 0, [1, 2])).await;
-    assert_eq!(
-        (f(store, topic).await, ids(store, topic).await.len()),
-        (0, 0)
-    );
+    assert_eq!((f(store, topic).await, ids(store, topic).await.len()), (0, 0));
     admit_all(store, prefix(topic, 0, [1, 2])).await;
     admit_then_fail(store, prefix(topic, 2, [3])).await;
-    assert_eq!(
-        (f(store, topic).await, ids(store, topic).await),
-        (2, vec![1, 2])
-    );
+    assert_eq!((f(store, topic).await, ids(store, topic).await), (2, vec![1, 2]));
     sound(store).await;
 }
 
@@ -47,21 +41,10 @@ async fn a_full_disk_is_a_typed_error_and_leaves_rows_and_f_as_they_were() {
     let large = sized(topic, 1, 2..=20, 10_000);
     let refused = try_admit(fixture.store(), large.clone()).await;
     assert!(
-        matches!(
-            refused,
-            Err(AdmitError::Receipt(ReceiptError::Store(
-                StoreError::DiskFull
-            )))
-        ),
+        matches!(refused, Err(AdmitError::Receipt(ReceiptError::Store(StoreError::DiskFull)))),
         "{refused:?}"
     );
-    assert_eq!(
-        (
-            f(fixture.store(), topic).await,
-            ids(fixture.store(), topic).await
-        ),
-        (1, vec![1])
-    );
+    assert_eq!((f(fixture.store(), topic).await, ids(fixture.store(), topic).await), (1, vec![1]));
     fixture.reopen().await;
     admit_all(fixture.store(), large).await;
     assert_eq!(f(fixture.store(), topic).await, 20);
@@ -99,9 +82,8 @@ async fn an_admission_dropped_at_any_poll_is_whole_or_absent() {
         let next = prefix(topic, start, [start + 1, start + 2]);
         let mut admission = Box::pin(try_admit(store, next));
         for _ in 0..polls {
-            let polled = std::future::poll_fn(|context| {
-                std::task::Poll::Ready(admission.as_mut().poll(context))
-            });
+            let polled =
+                std::future::poll_fn(|context| std::task::Poll::Ready(admission.as_mut().poll(context)));
             if polled.await.is_ready() {
                 break;
             }
@@ -112,10 +94,7 @@ async fn an_admission_dropped_at_any_poll_is_whole_or_absent() {
         let _ = try_admit(store, prefix(group(2), 0, [1])).await.unwrap();
         let held = ids(store, topic).await;
         let end = f(store, topic).await;
-        assert!(
-            end == start || end == start + 2,
-            "F went from {start} to {end}"
-        );
+        assert!(end == start || end == start + 2, "F went from {start} to {end}");
         assert_eq!(held.last().copied().unwrap_or_default(), end);
         sound(store).await;
     }

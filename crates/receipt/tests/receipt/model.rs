@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use highwater_receipt::{
-    Admission, AdmitError, ReceiptError, admit, anchor, settle_one, settle_through,
-};
+use highwater_receipt::{Admission, AdmitError, ReceiptError, admit, anchor, settle_one, settle_through};
 use highwater_store::Store;
 use highwater_wire::Topic;
 use proptest::prelude::*;
@@ -77,21 +75,10 @@ impl Model {
 }
 
 fn give_up<T>(done: T, fails: bool) -> Result<T, AdmitError> {
-    if fails {
-        Err(ReceiptError::Damaged("a later step").into())
-    } else {
-        Ok(done)
-    }
+    if fails { Err(ReceiptError::Damaged("a later step").into()) } else { Ok(done) }
 }
 
-async fn offer(
-    model: &mut Model,
-    store: &Store,
-    topic: Topic,
-    back: i64,
-    steps: &[u64],
-    fails: bool,
-) {
+async fn offer(model: &mut Model, store: &Store, topic: Topic, back: i64, steps: &[u64], fails: bool) {
     let (received, pending) = model.topic(topic);
     let after = received.saturating_add_signed(-back);
     let offered: Vec<_> = steps
@@ -103,27 +90,17 @@ async fn offer(
         .collect();
     let offer = prefix(topic, after, offered.iter().copied());
     let outcome = store
-        .write("model admit", move |tx| {
-            Box::pin(async move { give_up(admit(tx, &offer).await?, fails) })
-        })
+        .write("model admit", move |tx| Box::pin(async move { give_up(admit(tx, &offer).await?, fails) }))
         .await;
     let new: Vec<_> = offered.into_iter().filter(|id| id > received).collect();
     if after > *received {
-        assert!(
-            matches!(outcome, Err(AdmitError::Gap { .. })),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(AdmitError::Gap { .. })), "{outcome:?}");
     } else if fails {
         outcome.unwrap_err();
     } else if new.is_empty() {
-        assert!(
-            matches!(outcome, Ok(Admission::Duplicate { .. })),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Ok(Admission::Duplicate { .. })), "{outcome:?}");
     } else {
-        let Ok(Admission::Admitted { rows, .. }) = outcome else {
-            panic!("{outcome:?}")
-        };
+        let Ok(Admission::Admitted { rows, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(rows as usize, new.len());
         *received = new[new.len() - 1];
         pending.extend(new);
@@ -133,12 +110,7 @@ async fn offer(
 async fn take(model: &mut Model, fixture: &mut highwater_testkit_base::StoreFixture, step: Step) {
     let store = fixture.store().clone();
     match step {
-        Step::Admit {
-            topic,
-            back,
-            steps,
-            fails,
-        } => {
+        Step::Admit { topic, back, steps, fails } => {
             offer(model, &store, topics()[topic], back, &steps, fails).await;
         }
         Step::SettleThrough { topic, id: through } => {
@@ -162,11 +134,7 @@ async fn take(model: &mut Model, fixture: &mut highwater_testkit_base::StoreFixt
                 .await;
             assert_eq!(settled.unwrap(), model.topic(topic).1.remove(&one));
         }
-        Step::Anchor {
-            topic,
-            id: to,
-            fails,
-        } => {
+        Step::Anchor { topic, id: to, fails } => {
             let topic = topics()[topic];
             let anchored: Result<_, AdmitError> = store
                 .write("model anchor", move |tx| {

@@ -1,8 +1,8 @@
 //! Prefixes as a read would return them, and short ways to run one transaction.
 
 use highwater_receipt::{
-    Admission, AdmitError, MIGRATIONS, PendingEnvelope, ReceiptError, ReceivedPosition, admit,
-    audit, pending, received,
+    Admission, AdmitError, MIGRATIONS, PendingEnvelope, ReceiptError, ReceivedPosition, admit, audit,
+    pending, received,
 };
 use highwater_store::Store;
 use highwater_testkit_base::StoreFixture;
@@ -40,24 +40,17 @@ pub(crate) fn at(position: u64) -> Cursor {
 
 /// An envelope whose payload has about `size` bytes.
 pub(crate) fn envelope(topic: Topic, id: u64, size: usize) -> ServerEnvelope {
-    let message = GroupMessage {
-        data: vec![id as u8; size],
-        ..Default::default()
-    };
+    let message = GroupMessage { data: vec![id as u8; size], ..Default::default() };
     ServerEnvelope {
         meta: Some(EnvelopeMeta {
             cursor: Some(backend::Cursor { sequence_id: id }),
             server_ns: 1_000 + id % 1_000_000,
-            message_hash: Some(backend::MessageHash {
-                hash: Some(message_hash::Hash::Sha256(hash(id))),
-            }),
+            message_hash: Some(backend::MessageHash { hash: Some(message_hash::Hash::Sha256(hash(id))) }),
             topic: Some(topic.into()),
             expiry_ns: u64::MAX - id,
             is_commit_or_proposal: id.is_multiple_of(2),
         }),
-        envelope: Some(ClientEnvelope {
-            payload: Some(Payload::GroupMessage(message)),
-        }),
+        envelope: Some(ClientEnvelope { payload: Some(Payload::GroupMessage(message)) }),
     }
 }
 
@@ -66,11 +59,7 @@ pub(crate) fn hash(id: u64) -> Vec<u8> {
     [id.to_be_bytes(); 4].concat()
 }
 
-pub(crate) fn prefix(
-    topic: Topic,
-    after: u64,
-    ids: impl IntoIterator<Item = u64>,
-) -> OrderedPrefix {
+pub(crate) fn prefix(topic: Topic, after: u64, ids: impl IntoIterator<Item = u64>) -> OrderedPrefix {
     sized(topic, after, ids, 10)
 }
 
@@ -80,68 +69,45 @@ pub(crate) fn sized(
     ids: impl IntoIterator<Item = u64>,
     size: usize,
 ) -> OrderedPrefix {
-    let batch = ids
-        .into_iter()
-        .map(|id| envelope(topic, id, size))
-        .collect();
+    let batch = ids.into_iter().map(|id| envelope(topic, id, size)).collect();
     PrefixCursor::new(topic, at(after)).extend(batch).unwrap()
 }
 
-pub(crate) async fn try_admit(
-    store: &Store,
-    prefix: OrderedPrefix,
-) -> Result<Admission, AdmitError> {
-    store
-        .write("test admit", move |tx| {
-            Box::pin(async move { admit(tx, &prefix).await })
-        })
-        .await
+pub(crate) async fn try_admit(store: &Store, prefix: OrderedPrefix) -> Result<Admission, AdmitError> {
+    store.write("test admit", move |tx| Box::pin(async move { admit(tx, &prefix).await })).await
 }
 
 /// Admits the whole prefix, batch by batch.
 pub(crate) async fn admit_all(store: &Store, prefix: OrderedPrefix) {
     while f(store, prefix.topic()).await < prefix.last().get() {
         let admission = try_admit(store, prefix.clone()).await.unwrap();
-        assert!(
-            matches!(admission, Admission::Admitted { .. }),
-            "{admission:?}"
-        );
+        assert!(matches!(admission, Admission::Admitted { .. }), "{admission:?}");
     }
 }
 
 /// F of a topic.
 pub(crate) async fn f(store: &Store, topic: Topic) -> u64 {
-    let position: Result<ReceivedPosition, ReceiptError> = store
-        .read("test F", move |tx| {
-            Box::pin(async move { received(tx, topic).await })
-        })
-        .await;
+    let position: Result<ReceivedPosition, ReceiptError> =
+        store.read("test F", move |tx| Box::pin(async move { received(tx, topic).await })).await;
     position.unwrap().cursor().get()
 }
 
 pub(crate) async fn pending_of(store: &Store, topic: Topic) -> Vec<PendingEnvelope> {
     let pending: Result<_, ReceiptError> = store
-        .read("test pending", move |tx| {
-            Box::pin(async move { pending(tx, topic, u32::MAX, u64::MAX).await })
-        })
+        .read("test pending", move |tx| Box::pin(async move { pending(tx, topic, u32::MAX, u64::MAX).await }))
         .await;
     pending.unwrap()
 }
 
 /// The pending ids of a topic.
 pub(crate) async fn ids(store: &Store, topic: Topic) -> Vec<u64> {
-    pending_of(store, topic)
-        .await
-        .iter()
-        .map(|envelope| envelope.sequence_id.get())
-        .collect()
+    pending_of(store, topic).await.iter().map(|envelope| envelope.sequence_id.get()).collect()
 }
 
 /// The invariants hold over the whole database.
 pub(crate) async fn sound(store: &Store) {
-    let audit: Result<_, ReceiptError> = store
-        .read("test audit", |tx| Box::pin(async move { audit(tx).await }))
-        .await;
+    let audit: Result<_, ReceiptError> =
+        store.read("test audit", |tx| Box::pin(async move { audit(tx).await })).await;
     let audit = audit.unwrap();
     assert!(audit.violations.is_empty(), "{:?}", audit.violations);
     assert!(audit.checks > 0);

@@ -32,27 +32,11 @@ async fn works(store: &Store, other: &Store, round: u32) {
     let wanted = text.clone();
     let task = tokio::spawn({
         let store = store.clone();
-        async move {
-            store
-                .write("plain", move |tx| {
-                    Box::pin(async move { insert(tx, &text).await })
-                })
-                .await
-        }
+        async move { store.write("plain", move |tx| Box::pin(async move { insert(tx, &text).await })).await }
     });
-    tokio::time::timeout(SOON, task)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    assert!(
-        texts(other).await.contains(&wanted),
-        "round {round} is not visible"
-    );
-    assert!(
-        texts(store).await.contains(&wanted),
-        "round {round} reads an old snapshot"
-    );
+    tokio::time::timeout(SOON, task).await.unwrap().unwrap().unwrap();
+    assert!(texts(other).await.contains(&wanted), "round {round} is not visible");
+    assert!(texts(store).await.contains(&wanted), "round {round} reads an old snapshot");
 }
 
 /// Two rows, to see a transaction that was split.
@@ -120,11 +104,7 @@ async fn a_gated_write_dropped_at_any_poll_is_whole_or_absent() {
         let _: Option<Result<_, StoreError>> = ended;
         works(&store, &other, round).await;
         let seen = count(&texts(&other).await, &wanted);
-        assert_eq!(
-            seen,
-            if admitted && round % 4 > 0 { 2 } else { 0 },
-            "round {round}"
-        );
+        assert_eq!(seen, if admitted && round % 4 > 0 { 2 } else { 0 }, "round {round}");
     }
 }
 
@@ -155,11 +135,7 @@ async fn a_read_dropped_anywhere_ends_its_snapshot_and_poisons_nothing() {
     other.close().await;
     tokio::time::timeout(SOON, store.close()).await.unwrap();
     let files = place.files();
-    assert_eq!(
-        files.into_keys().collect::<Vec<_>>(),
-        ["notes.db"],
-        "an old snapshot held the WAL"
-    );
+    assert_eq!(files.into_keys().collect::<Vec<_>>(), ["notes.db"], "an old snapshot held the WAL");
 }
 
 /// Opening is dropped by the microsecond: there is a database that opens, or none.

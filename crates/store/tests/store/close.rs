@@ -15,10 +15,7 @@ async fn closing_leaves_one_file_that_can_be_moved() {
     store.close().await;
     assert_eq!(place.files().into_keys().collect::<Vec<_>>(), ["notes.db"]);
     assert!(locks_on(&place.path()).is_empty());
-    let moved = Place {
-        key: place.key.clone(),
-        ..Place::new()
-    };
+    let moved = Place { key: place.key.clone(), ..Place::new() };
     std::fs::rename(place.path(), moved.path()).unwrap();
     assert_eq!(texts(&moved.open().await).await, ["kept"]);
 }
@@ -42,9 +39,7 @@ async fn everything_fails_as_closed_afterwards_and_waits_end() {
     assert!(write(&store, "late").await.unwrap_err().is_closed());
     let read: Result<(), StoreError> = clone.read("late", |_| Box::pin(async { Ok(()) })).await;
     assert!(read.unwrap_err().is_closed());
-    tokio::time::timeout(SOON, async { while wakes.changed().await.is_ok() {} })
-        .await
-        .unwrap();
+    tokio::time::timeout(SOON, async { while wakes.changed().await.is_ok() {} }).await.unwrap();
     assert!(store.wakes().changed().await.is_err());
 }
 
@@ -73,9 +68,7 @@ async fn closing_waits_for_the_write_under_way_and_for_those_in_line() {
     assert!(futures::poll!(&mut second).is_pending());
     let mut closing = Box::pin(store.close());
     assert!(futures::poll!(&mut closing).is_pending());
-    tokio::time::timeout(Duration::from_millis(50), &mut closing)
-        .await
-        .unwrap_err();
+    tokio::time::timeout(Duration::from_millis(50), &mut closing).await.unwrap_err();
     go_on.send(()).unwrap();
     tokio::time::timeout(SOON, closing).await.unwrap();
     first.await.unwrap().unwrap();

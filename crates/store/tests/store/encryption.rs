@@ -29,15 +29,9 @@ async fn no_file_shows_what_is_stored_while_it_is_open_nor_afterwards() {
     assert!(open.contains_key("notes.db-wal"));
     store.close().await;
     for (name, bytes) in open.into_iter().chain(place.files()) {
-        assert!(
-            !contains(&bytes, SECRET.as_bytes()),
-            "{name} shows the text"
-        );
+        assert!(!contains(&bytes, SECRET.as_bytes()), "{name} shows the text");
         assert!(!contains(&bytes, b"notes_rows"), "{name} shows the schema");
-        assert!(
-            !contains(&bytes, b"SQLite format 3"),
-            "{name} has a plain header"
-        );
+        assert!(!contains(&bytes, b"SQLite format 3"), "{name} has a plain header");
     }
     assert_eq!(texts(&place.open().await).await.len(), 50);
 }
@@ -94,15 +88,8 @@ async fn neither_key_nor_content_is_logged_even_at_the_finest_level() {
     assert!(matches!(wrong, OpenError::WrongKey), "{wrong:?}");
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(logged.contains("the log works"));
-    for text in [
-        logged,
-        format!("{failed:?} {failed}"),
-        format!("{wrong:?} {wrong}"),
-    ] {
+    for text in [logged, format!("{failed:?} {failed}"), format!("{wrong:?} {wrong}")] {
         assert!(!text.contains(SECRET), "{text}");
-        assert!(
-            !text.contains(&"07".repeat(32)) && !text.contains(&"08".repeat(32)),
-            "{text}"
-        );
+        assert!(!text.contains(&"07".repeat(32)) && !text.contains(&"08".repeat(32)), "{text}");
     }
 }

@@ -22,11 +22,7 @@ async fn closed() -> Place {
 async fn refused(place: &Place, options: OpenOptions) -> OpenError {
     let before = place.files();
     let error = Store::open(options).await.unwrap_err();
-    assert!(
-        before == place.files(),
-        "the files changed: {:?}",
-        place.files().keys()
-    );
+    assert!(before == place.files(), "the files changed: {:?}", place.files().keys());
     assert!(!error.is_retryable() || matches!(error, OpenError::Busy));
     error
 }
@@ -63,14 +59,9 @@ async fn a_wrong_key_is_refused_and_the_right_one_still_works() {
 #[tokio::test]
 async fn a_plain_database_or_any_other_file_is_refused() {
     let place = Place::new();
-    let options = SqliteConnectOptions::new()
-        .filename(place.path())
-        .create_if_missing(true);
+    let options = SqliteConnectOptions::new().filename(place.path()).create_if_missing(true);
     let mut plain = options.connect().await.unwrap();
-    sqlx::query("CREATE TABLE notes_rows (id INTEGER)")
-        .execute(&mut plain)
-        .await
-        .unwrap();
+    sqlx::query("CREATE TABLE notes_rows (id INTEGER)").execute(&mut plain).await.unwrap();
     plain.close().await.unwrap();
     let error = refused(&place, place.options()).await;
     assert!(matches!(error, OpenError::NotEncrypted), "{error:?}");
@@ -83,40 +74,25 @@ async fn a_plain_database_or_any_other_file_is_refused() {
     refused(&place, place.options()).await;
     std::fs::write(place.path(), [0x5a; 8192]).unwrap();
     let error = refused(&place, place.options()).await;
-    assert!(
-        matches!(error, OpenError::WrongKey),
-        "random pages look like a wrong key: {error:?}"
-    );
+    assert!(matches!(error, OpenError::WrongKey), "random pages look like a wrong key: {error:?}");
 }
 
 #[tokio::test]
 async fn an_encrypted_database_of_somebody_else_is_refused() {
     let place = Place::new();
     let key = format!("\"x'{}'\"", place.key.to_hex().as_str());
-    let options = SqliteConnectOptions::new()
-        .filename(place.path())
-        .create_if_missing(true);
+    let options = SqliteConnectOptions::new().filename(place.path()).create_if_missing(true);
     let mut foreign = options.pragma("key", key).connect().await.unwrap();
-    sqlx::query("CREATE TABLE theirs (id INTEGER)")
-        .execute(&mut foreign)
-        .await
-        .unwrap();
+    sqlx::query("CREATE TABLE theirs (id INTEGER)").execute(&mut foreign).await.unwrap();
     foreign.close().await.unwrap();
     let error = refused(&place, place.options()).await;
     assert!(matches!(error, OpenError::NotADatabase(_)), "{error:?}");
 }
 
-const NEWER: Migrations = Migrations {
-    owner: "notes",
-    steps: &[
-        NOTES.steps[0],
-        "ALTER TABLE notes_rows ADD COLUMN colour TEXT",
-    ],
-};
-const DRAWINGS: Migrations = Migrations {
-    owner: "drawings",
-    steps: &["CREATE TABLE drawings_rows (id INTEGER) STRICT"],
-};
+const NEWER: Migrations =
+    Migrations { owner: "notes", steps: &[NOTES.steps[0], "ALTER TABLE notes_rows ADD COLUMN colour TEXT"] };
+const DRAWINGS: Migrations =
+    Migrations { owner: "drawings", steps: &["CREATE TABLE drawings_rows (id INTEGER) STRICT"] };
 
 #[tokio::test]
 async fn tables_are_brought_up_to_date_and_never_back() {
@@ -128,14 +104,7 @@ async fn tables_are_brought_up_to_date_and_never_back() {
     assert_eq!(texts(&store).await, ["kept"]);
     store.close().await;
     let error = refused(&place, place.options()).await;
-    let OpenError::NewerSchema {
-        owner,
-        found,
-        known,
-    } = error
-    else {
-        panic!("{error:?}")
-    };
+    let OpenError::NewerSchema { owner, found, known } = error else { panic!("{error:?}") };
     assert!([("drawings", 1, 0), ("notes", 2, 1)].contains(&(owner.as_str(), found, known)));
     let mut newer = place.options();
     newer.migrations = vec![NEWER, DRAWINGS];
@@ -150,10 +119,7 @@ async fn a_newer_schema_in_a_leftover_wal_is_seen_and_left_alone() {
     let store = Store::open(newer(place.path())).await.unwrap();
     write(&store, "in the WAL").await.unwrap();
     // A copy of the open files is what a killed process leaves.
-    let crashed = Place {
-        key: place.key.clone(),
-        ..Place::new()
-    };
+    let crashed = Place { key: place.key.clone(), ..Place::new() };
     for (name, bytes) in place.files() {
         std::fs::write(crashed.folder.path().join(name), bytes).unwrap();
     }
@@ -166,10 +132,7 @@ async fn a_newer_schema_in_a_leftover_wal_is_seen_and_left_alone() {
     wrong.key = DatabaseKey::generate();
     let error = Store::open(wrong).await.unwrap_err();
     assert!(matches!(error, OpenError::WrongKey), "{error:?}");
-    assert!(
-        before == without_index(&crashed),
-        "the main file or the WAL changed"
-    );
+    assert!(before == without_index(&crashed), "the main file or the WAL changed");
     let store = Store::open(newer(crashed.path())).await.unwrap();
     assert_eq!(texts(&store).await, ["kept", "in the WAL"]);
 }
@@ -186,10 +149,7 @@ async fn a_failing_migration_leaves_the_old_tables() {
     let place = closed().await;
     const BROKEN: Migrations = Migrations {
         owner: "notes",
-        steps: &[
-            NOTES.steps[0],
-            "DELETE FROM notes_rows; CREATE TABLE notes_rows (id INTEGER)",
-        ],
+        steps: &[NOTES.steps[0], "DELETE FROM notes_rows; CREATE TABLE notes_rows (id INTEGER)"],
     };
     let mut broken = place.options();
     broken.migrations = vec![BROKEN];
@@ -201,8 +161,7 @@ async fn a_failing_migration_leaves_the_old_tables() {
 #[tokio::test]
 async fn a_file_marked_read_only_is_refused() {
     let place = closed().await;
-    let set =
-        |mode| std::fs::set_permissions(place.path(), PermissionsExt::from_mode(mode)).unwrap();
+    let set = |mode| std::fs::set_permissions(place.path(), PermissionsExt::from_mode(mode)).unwrap();
     set(0o400);
     let error = refused(&place, place.options()).await;
     assert!(matches!(error, OpenError::ReadOnly), "{error:?}");
@@ -232,10 +191,7 @@ async fn a_database_whose_writer_is_held_is_busy_and_opens_once_it_is_free() {
     is_reached.await.unwrap();
     let impatient = place.options().busy_timeout(Duration::from_millis(50));
     let error = Store::open(impatient).await.unwrap_err();
-    assert!(
-        matches!(error, OpenError::Busy) && error.is_retryable(),
-        "{error:?}"
-    );
+    assert!(matches!(error, OpenError::Busy) && error.is_retryable(), "{error:?}");
     let (store, ()) = tokio::join!(place.open(), async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         go_on.send(()).unwrap();
@@ -253,9 +209,7 @@ async fn the_identity_is_made_once_and_can_not_be_changed() {
     let refused: Result<(), StoreError> = store
         .write("forge", |tx| {
             Box::pin(async move {
-                sqlx::query("UPDATE store_meta SET database_id = zeroblob(16)")
-                    .execute(tx.conn())
-                    .await?;
+                sqlx::query("UPDATE store_meta SET database_id = zeroblob(16)").execute(tx.conn()).await?;
                 Ok(())
             })
         })

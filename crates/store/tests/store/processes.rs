@@ -16,11 +16,7 @@ const TASKS: u32 = 4;
 
 fn start(place: &Place, program: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "processes::program_of_another_process",
-            "--nocapture",
-        ])
+        .args(["--exact", "processes::program_of_another_process", "--nocapture"])
         .env(DATABASE, place.path())
         .env(PROGRAM, program)
         .stdout(Stdio::null())
@@ -29,9 +25,7 @@ fn start(place: &Place, program: &str) -> Child {
 }
 
 async fn succeeds(mut child: Child) {
-    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap())
-        .await
-        .unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
     assert!(ended.success(), "the other process failed: {ended}");
 }
 
@@ -87,10 +81,9 @@ async fn increment(store: &Store) -> Result<(), StoreError> {
     store
         .write("increment", |tx| {
             Box::pin(async move {
-                let count: Option<String> =
-                    sqlx::query_scalar("SELECT text FROM notes_rows WHERE id = 1")
-                        .fetch_optional(tx.conn())
-                        .await?;
+                let count: Option<String> = sqlx::query_scalar("SELECT text FROM notes_rows WHERE id = 1")
+                    .fetch_optional(tx.conn())
+                    .await?;
                 let count = count.map_or(0, |count| count.parse::<u32>().unwrap()) + 1;
                 sqlx::query("INSERT OR REPLACE INTO notes_rows (id, text) VALUES (1, ?)")
                     .bind(count.to_string())
@@ -176,19 +169,10 @@ async fn a_killed_writer_leaves_a_whole_and_unreadable_database() {
     assert!(!files["notes.db-wal"].is_empty());
     for (name, bytes) in files {
         let shows = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
-        assert!(
-            !shows(b"one of many") && !shows(b"SQLite format 3"),
-            "{name}"
-        );
+        assert!(!shows(b"one of many") && !shows(b"SQLite format 3"), "{name}");
     }
     let store = place.open().await;
-    assert!(
-        texts(&store).await.len() >= 50,
-        "each commit takes at most two pages of the WAL"
-    );
-    let found = store
-        .read("audit", |tx| Box::pin(async move { audit(tx).await }))
-        .await
-        .unwrap();
+    assert!(texts(&store).await.len() >= 50, "each commit takes at most two pages of the WAL");
+    let found = store.read("audit", |tx| Box::pin(async move { audit(tx).await })).await.unwrap();
     assert!(found.is_clean(), "{found:?}");
 }

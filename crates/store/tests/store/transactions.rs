@@ -1,9 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use highwater_store::{
-    ACTIVE_DATABASE_POLL_INTERVAL, CommitGate, GateOutcome, StoreError, WriteTx, audit,
-};
+use highwater_store::{ACTIVE_DATABASE_POLL_INTERVAL, CommitGate, GateOutcome, StoreError, WriteTx, audit};
 use sqlx::SqliteConnection;
 use tokio::sync::oneshot;
 
@@ -18,9 +16,7 @@ async fn an_error_rolls_everything_back() {
         .write("fails", |tx| {
             Box::pin(async move {
                 insert(tx, "never").await?;
-                sqlx::query("INSERT INTO nowhere VALUES (1)")
-                    .execute(tx.conn())
-                    .await?;
+                sqlx::query("INSERT INTO nowhere VALUES (1)").execute(tx.conn()).await?;
                 Ok(())
             })
         })
@@ -43,27 +39,13 @@ async fn a_panic_rolls_back_and_reaches_the_caller_as_an_error() {
             })
         })
         .await;
-    let Err(StoreError::Panicked {
-        name: "panics",
-        message,
-    }) = failed
-    else {
-        panic!("{failed:?}")
-    };
+    let Err(StoreError::Panicked { name: "panics", message }) = failed else { panic!("{failed:?}") };
     assert_eq!(message, "on purpose");
+    let failed: Result<(), StoreError> = store.write("at once", |_| panic!("before any await")).await;
+    assert!(matches!(failed, Err(StoreError::Panicked { .. })), "{failed:?}");
     let failed: Result<(), StoreError> =
-        store.write("at once", |_| panic!("before any await")).await;
-    assert!(
-        matches!(failed, Err(StoreError::Panicked { .. })),
-        "{failed:?}"
-    );
-    let failed: Result<(), StoreError> = store
-        .read("read panics", |_| Box::pin(async { panic!("on purpose") }))
-        .await;
-    assert!(
-        matches!(failed, Err(StoreError::Panicked { .. })),
-        "{failed:?}"
-    );
+        store.read("read panics", |_| Box::pin(async { panic!("on purpose") })).await;
+    assert!(matches!(failed, Err(StoreError::Panicked { .. })), "{failed:?}");
     write(&store, "then").await.unwrap();
     assert_eq!(texts(&store).await, ["then"]);
 }
@@ -88,10 +70,7 @@ async fn savepoints_nest_and_undo_only_what_came_after_them() {
                 insert(tx, "undone").await?;
                 tx.rollback_to().await?;
                 assert!(matches!(tx.release().await, Err(StoreError::NoSavepoint)));
-                assert!(matches!(
-                    tx.rollback_to().await,
-                    Err(StoreError::NoSavepoint)
-                ));
+                assert!(matches!(tx.rollback_to().await, Err(StoreError::NoSavepoint)));
                 texts_in(tx).await
             })
         })
@@ -194,10 +173,7 @@ async fn dropping_the_caller_of_a_write_does_not_split_it() {
     is_reached.await.unwrap();
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
-    assert!(
-        texts(&store).await.is_empty(),
-        "nothing shows before the commit"
-    );
+    assert!(texts(&store).await.is_empty(), "nothing shows before the commit");
     go_on.send(()).unwrap();
     write(&store, "third").await.unwrap();
     assert_eq!(texts(&store).await, ["first", "second", "third"]);
@@ -224,9 +200,7 @@ async fn a_read_is_one_snapshot_and_can_not_write() {
     let refused: Result<(), StoreError> = store
         .read("writes", |tx| {
             Box::pin(async move {
-                sqlx::query("DELETE FROM notes_rows")
-                    .execute(tx.conn())
-                    .await?;
+                sqlx::query("DELETE FROM notes_rows").execute(tx.conn()).await?;
                 Ok(())
             })
         })
@@ -253,10 +227,7 @@ async fn a_commit_wakes_at_once_and_a_rollback_does_not() {
     tokio::time::sleep(ACTIVE_DATABASE_POLL_INTERVAL * 3).await;
     assert_eq!(*wakes.borrow(), before);
     write(&store, "now").await.unwrap();
-    assert!(
-        wakes.has_changed().unwrap(),
-        "the wake is raised before the write returns"
-    );
+    assert!(wakes.has_changed().unwrap(), "the wake is raised before the write returns");
 }
 
 /// Shows: STR-078, STR-079.
@@ -269,10 +240,7 @@ async fn another_connections_commit_wakes_within_a_poll() {
     tokio::time::sleep(ACTIVE_DATABASE_POLL_INTERVAL * 2).await;
     wakes.borrow_and_update();
     write(&other, "from elsewhere").await.unwrap();
-    tokio::time::timeout(SOON, wakes.changed())
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(SOON, wakes.changed()).await.unwrap().unwrap();
     assert_eq!(texts(&store).await, ["from elsewhere"]);
 }
 
@@ -282,11 +250,8 @@ async fn a_full_disk_is_an_error_of_its_own_and_nothing_is_lost() {
     let store = place.open().await;
     write(&store, "before").await.unwrap();
     limit_pages(&store, 0).await;
-    let failed: Result<(), StoreError> = store
-        .write("fills", |tx| {
-            Box::pin(async move { insert(tx, &"x".repeat(100_000)).await })
-        })
-        .await;
+    let failed: Result<(), StoreError> =
+        store.write("fills", |tx| Box::pin(async move { insert(tx, &"x".repeat(100_000)).await })).await;
     let error = failed.unwrap_err();
     assert!(error.is_disk_full() && !error.is_retryable(), "{error:?}");
     limit_pages(&store, 1_000_000).await;
@@ -300,13 +265,9 @@ async fn limit_pages(store: &highwater_store::Store, spare: u32) {
     let limited: Result<(), StoreError> = store
         .write("limit", move |tx| {
             Box::pin(async move {
-                let pages: u32 = sqlx::query_scalar("PRAGMA page_count")
-                    .fetch_one(tx.conn())
-                    .await?;
+                let pages: u32 = sqlx::query_scalar("PRAGMA page_count").fetch_one(tx.conn()).await?;
                 let limit = format!("PRAGMA max_page_count = {}", pages + spare);
-                sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
-                    .execute(tx.conn())
-                    .await?;
+                sqlx::raw_sql(sqlx::AssertSqlSafe(limit)).execute(tx.conn()).await?;
                 Ok(())
             })
         })
@@ -328,16 +289,7 @@ async fn a_connection_in_an_unknown_state_is_replaced() {
             })
         })
         .await;
-    assert!(
-        matches!(
-            outcome,
-            Err(StoreError::CommitUnknown {
-                name: "ends itself",
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Err(StoreError::CommitUnknown { name: "ends itself", .. })), "{outcome:?}");
     write(&store, "works").await.unwrap();
     assert_eq!(texts(&store).await, ["works"]);
 }
@@ -368,10 +320,7 @@ async fn writes_and_reads_beside_each_other_all_end() {
     let seen = futures::future::join_all(tasks).await;
     assert!(seen.into_iter().all(|seen| seen.unwrap() > 0));
     assert_eq!(texts(&store).await.len(), 40);
-    let found = store
-        .read("audit", |tx| Box::pin(async move { audit(tx).await }))
-        .await
-        .unwrap();
+    let found = store.read("audit", |tx| Box::pin(async move { audit(tx).await })).await.unwrap();
     assert!(found.is_clean() && found.checks == 4, "{found:?}");
 }
 
@@ -386,9 +335,7 @@ async fn every_connection_has_the_settings_that_durability_needs() {
     let (mode, synchronous, foreign_keys, temp_store) = store
         .write("settings", |tx| {
             Box::pin(async move {
-                let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
-                    .fetch_one(tx.conn())
-                    .await?;
+                let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(tx.conn()).await?;
                 Ok::<_, StoreError>((
                     mode,
                     setting(tx.conn(), "PRAGMA synchronous").await?,
@@ -399,8 +346,5 @@ async fn every_connection_has_the_settings_that_durability_needs() {
         })
         .await
         .unwrap();
-    assert_eq!(
-        (mode.as_str(), synchronous, foreign_keys, temp_store),
-        ("wal", 2, 1, 2)
-    );
+    assert_eq!((mode.as_str(), synchronous, foreign_keys, temp_store), ("wal", 2, 1, 2));
 }

@@ -29,10 +29,7 @@ async fn bob_with(messages: &[&str]) -> (TestBackend, TestClient) {
 }
 
 /// Runs a callback that notes each text and then does what `then` says, until it closes by itself.
-async fn until_closed(
-    bob: &TestClient,
-    then: fn(&str) -> Result<(), String>,
-) -> (Vec<String>, CloseReason) {
+async fn until_closed(bob: &TestClient, then: fn(&str) -> Result<(), String>) -> (Vec<String>, CloseReason) {
     let (seen, (closed, mut reasons)) = (Seen::default(), mpsc::unbounded_channel());
     let noted = Arc::clone(&seen);
     let subscription = bob
@@ -55,10 +52,7 @@ async fn until_closed(
         )
         .await
         .unwrap();
-    let reason = tokio::time::timeout(PATIENCE, reasons.recv())
-        .await
-        .unwrap()
-        .unwrap();
+    let reason = tokio::time::timeout(PATIENCE, reasons.recv()).await.unwrap().unwrap();
     subscription.close().await;
     assert!(reasons.recv().await.is_none(), "two close notifications");
     let seen = seen.lock().unwrap().clone();
@@ -70,24 +64,14 @@ async fn until_closed(
 async fn an_error_ends_the_stream_and_its_item_comes_again() {
     let (_backend, bob) = bob_with(&["one", "two", "three"]).await;
     let fail = |text: &str| {
-        if text == "two" {
-            Err("no room".to_owned())
-        } else {
-            Ok(())
-        }
+        if text == "two" { Err("no room".to_owned()) } else { Ok(()) }
     };
     let (seen, reason) = until_closed(&bob, fail).await;
     assert_eq!(seen, ["one", "two"]);
     assert!(matches!(&reason, CloseReason::Callback(error) if error.to_string() == "no room"));
     assert!(!reason.is_retryable());
-    let (seen, _) = until_closed(&bob, |text| {
-        if text == "three" {
-            Err("stop".into())
-        } else {
-            Ok(())
-        }
-    })
-    .await;
+    let (seen, _) =
+        until_closed(&bob, |text| if text == "three" { Err("stop".into()) } else { Ok(()) }).await;
     assert_eq!(seen, ["two", "three"]);
 }
 
@@ -123,10 +107,7 @@ async fn closing_it_is_no_error_and_what_was_handled_stays_handled() {
         )
         .await
         .unwrap();
-    eventually("both to be handled", async || {
-        seen.lock().unwrap().len() == 2
-    })
-    .await;
+    eventually("both to be handled", async || seen.lock().unwrap().len() == 2).await;
     subscription.close().await;
     assert!(matches!(reasons.recv().await, Some(CloseReason::Closed)));
     assert!(reasons.recv().await.is_none(), "two close notifications");

@@ -8,10 +8,7 @@ async fn a_registered_database_opens_without_a_signer_and_without_a_backend() {
     let (inbox, installation) = (alice.inbox_id(), alice.installation_id());
     backend.stop().await;
     alice.reopen().await;
-    assert_eq!(
-        (alice.inbox_id(), alice.installation_id()),
-        (inbox, installation)
-    );
+    assert_eq!((alice.inbox_id(), alice.installation_id()), (inbox, installation));
     assert!(alice.groups().await.unwrap().is_empty());
     assert_clean(&alice).await;
 }
@@ -34,26 +31,17 @@ async fn a_registration_whose_reply_was_lost_is_finished_with_the_same_inbox() {
     let backend = TestBackend::start().await;
     let link = Link::to(backend.address()).await;
     let dir = tempfile::tempdir().unwrap();
-    let (key, wallet) = (
-        LocalWallet::generate().to_bytes(),
-        LocalWallet::generate().to_bytes(),
-    );
+    let (key, wallet) = (LocalWallet::generate().to_bytes(), LocalWallet::generate().to_bytes());
     let open = || {
         Client::builder()
-            .database(Database::file(
-                dir.path().join("client.db"),
-                DatabaseKey::from_bytes(key),
-            ))
+            .database(Database::file(dir.path().join("client.db"), DatabaseKey::from_bytes(key)))
             .backend(link.url())
             .signer(LocalWallet::from_bytes(&wallet).unwrap())
             .open()
     };
     link.lose_replies();
     let cut_short = tokio::time::timeout(std::time::Duration::from_millis(500), open()).await;
-    assert!(
-        cut_short.is_err(),
-        "nothing was answered, and yet it opened"
-    );
+    assert!(cut_short.is_err(), "nothing was answered, and yet it opened");
     link.restore();
     let client = open().await.unwrap();
     let inbox = client.inbox_id();
@@ -76,28 +64,15 @@ async fn another_wallet_is_refused_for_a_database_that_has_an_inbox() {
         .signer(LocalWallet::generate())
         .open()
         .await;
-    assert!(
-        matches!(&first, Err(error) if error.is_retryable()),
-        "{first:?}"
-    );
+    assert!(matches!(&first, Err(error) if error.is_retryable()), "{first:?}");
     // Nothing was signed yet, so the database is still free for any wallet.
     let wallet = LocalWallet::generate();
     let same = LocalWallet::from_bytes(&wallet.to_bytes()).unwrap();
-    let client = Client::builder()
-        .database(database())
-        .backend(backend.url())
-        .signer(wallet)
-        .open()
-        .await
-        .unwrap();
+    let client =
+        Client::builder().database(database()).backend(backend.url()).signer(wallet).open().await.unwrap();
     let inbox = client.inbox_id();
     client.close().await;
-    let client = Client::builder()
-        .database(database())
-        .signer(same)
-        .open()
-        .await
-        .unwrap();
+    let client = Client::builder().database(database()).signer(same).open().await.unwrap();
     assert_eq!(client.inbox_id(), inbox);
     client.close().await;
 }
@@ -109,10 +84,7 @@ async fn two_installations_of_one_wallet_share_its_inbox_even_when_they_register
     let wallet = LocalWallet::generate().to_bytes();
     let open = |name: &str| {
         Client::builder()
-            .database(Database::file(
-                dir.path().join(name),
-                DatabaseKey::generate(),
-            ))
+            .database(Database::file(dir.path().join(name), DatabaseKey::generate()))
             .backend(backend.url())
             .signer(LocalWallet::from_bytes(&wallet).unwrap())
             .open()

@@ -5,10 +5,7 @@ use highwater_testkit::{Link, TestBackend, TestClient, assert_clean, eventually}
 
 async fn texts(client: &TestClient) -> Vec<String> {
     let page = client.history().oldest_first().page().await.unwrap();
-    page.messages
-        .iter()
-        .filter_map(|one| one.text().ok().map(str::to_owned))
-        .collect()
+    page.messages.iter().filter_map(|one| one.text().ok().map(str::to_owned)).collect()
 }
 
 /// Shows: STR-111, STR-113.
@@ -22,16 +19,8 @@ async fn a_message_whose_reply_was_lost_arrives_once() {
     bob.sync().await.unwrap();
 
     link.lose_replies();
-    let waited = group
-        .clone()
-        .within(Duration::from_millis(300))
-        .send_text("once")
-        .await
-        .unwrap();
-    assert!(
-        !matches!(waited.outcome, Outcome::Confirmed { .. }),
-        "{waited:?}"
-    );
+    let waited = group.clone().within(Duration::from_millis(300)).send_text("once").await.unwrap();
+    assert!(!matches!(waited.outcome, Outcome::Confirmed { .. }), "{waited:?}");
     // It is at the backend, only its sender can't know.
     eventually("the message to reach bob", async || {
         bob.sync().await.unwrap();
@@ -42,10 +31,7 @@ async fn a_message_whose_reply_was_lost_arrives_once() {
     alice.sync().await.unwrap();
     assert_eq!(alice.unsettled().await.unwrap(), 0);
     bob.sync().await.unwrap();
-    assert_eq!(
-        (texts(&alice).await, texts(&bob).await),
-        (vec!["once".into()], vec!["once".into()])
-    );
+    assert_eq!((texts(&alice).await, texts(&bob).await), (vec!["once".into()], vec!["once".into()]));
     assert_clean(&alice).await;
     assert_clean(&bob).await;
 }
@@ -62,10 +48,7 @@ async fn what_is_queued_goes_out_by_itself_once_the_link_is_back() {
     assert_eq!(sent.outcome, Outcome::Queued);
     assert_eq!(group.unpublished().await.unwrap().len(), 2);
     link.restore();
-    eventually("the queue to be sent", async || {
-        alice.unsettled().await.unwrap() == 0
-    })
-    .await;
+    eventually("the queue to be sent", async || alice.unsettled().await.unwrap() == 0).await;
     assert!(group.unpublished().await.unwrap().is_empty());
     let message = alice.message(first).await.unwrap().unwrap();
     assert!(message.sequence_id.is_some() && message.cursor.is_some());
@@ -80,10 +63,7 @@ async fn a_slow_link_changes_nothing_but_the_time() {
     let group = alice.create_group([]).await.unwrap();
     link.delay(Duration::from_millis(40));
     let sent = group.send_text("slowly").await.unwrap();
-    assert!(
-        matches!(sent.outcome, Outcome::Confirmed { .. }),
-        "{sent:?}"
-    );
+    assert!(matches!(sent.outcome, Outcome::Confirmed { .. }), "{sent:?}");
     assert!(link.connections() > 0);
 }
 
@@ -103,25 +83,15 @@ async fn two_clients_over_one_database_send_without_getting_into_each_others_way
         one.unwrap();
         two.unwrap();
     }
-    eventually("both queues to be sent", async || {
-        alice.unsettled().await.unwrap() == 0
-    })
-    .await;
+    eventually("both queues to be sent", async || alice.unsettled().await.unwrap() == 0).await;
     bob.sync().await.unwrap();
     let arrived = texts(&bob).await;
     assert_eq!(arrived.len(), 20, "{arrived:?}");
     for sender in ["a", "b"] {
-        let own: Vec<_> = arrived
-            .iter()
-            .filter(|text| text.starts_with(sender))
-            .collect();
+        let own: Vec<_> = arrived.iter().filter(|text| text.starts_with(sender)).collect();
         assert_eq!(
             own,
-            (0..10)
-                .map(|n| format!("{sender}{n}"))
-                .collect::<Vec<_>>()
-                .iter()
-                .collect::<Vec<_>>()
+            (0..10).map(|n| format!("{sender}{n}")).collect::<Vec<_>>().iter().collect::<Vec<_>>()
         );
     }
     other.close().await;

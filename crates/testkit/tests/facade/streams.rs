@@ -8,11 +8,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The next message's text; news about groups are asked past.
 async fn next_text(stream: &mut MessageStream) -> String {
     loop {
-        let item = tokio::time::timeout(PATIENCE, stream.next())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
+        let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
         if let Some(text) = text(&item) {
             return text;
         }
@@ -21,11 +17,7 @@ async fn next_text(stream: &mut MessageStream) -> String {
 
 async fn next_replayed(stream: &mut ReplayStream) -> String {
     loop {
-        let item = tokio::time::timeout(PATIENCE, stream.next())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
+        let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
         if let Some(text) = text(&item) {
             return text;
         }
@@ -104,19 +96,9 @@ async fn a_second_default_consumer_is_refused_until_the_first_closes() {
     // Bob doesn't know the group yet, or does: either way there is no second consumer.
     assert!(refused.is_err());
     let refused = bob.messages().all_groups().open().await.unwrap_err();
-    assert!(
-        refused.is_already_active() && !refused.is_retryable(),
-        "{refused}"
-    );
+    assert!(refused.is_already_active() && !refused.is_retryable(), "{refused}");
     let elsewhere = bob.open_another().await;
-    assert!(
-        elsewhere
-            .messages()
-            .open()
-            .await
-            .unwrap_err()
-            .is_already_active()
-    );
+    assert!(elsewhere.messages().open().await.unwrap_err().is_already_active());
     stream.close().await;
     let mut stream = elsewhere.messages().open().await.unwrap();
     assert_eq!(next_text(&mut stream).await, "one");
@@ -141,14 +123,8 @@ async fn a_stream_goes_on_over_cuts() {
         assert_eq!(next_text(&mut stream).await, n.to_string());
     }
     let state = stream.connection_state().await.unwrap();
-    eventually("the connection to be back", async || {
-        *state.borrow() == ConnectionState::Connected
-    })
-    .await;
-    eventually("everything to be caught up", async || {
-        stream.catch_up().await.unwrap().is_caught_up()
-    })
-    .await;
+    eventually("the connection to be back", async || *state.borrow() == ConnectionState::Connected).await;
+    eventually("everything to be caught up", async || stream.catch_up().await.unwrap().is_caught_up()).await;
     stream.close().await;
     assert_clean(&bob).await;
 }
@@ -170,23 +146,12 @@ async fn scope_keeps_a_backlog_and_a_filter_consumes_it() {
     stream.acknowledge().await.unwrap();
     stream.close().await;
 
-    bob.group(other.id())
-        .await
-        .unwrap()
-        .set_consent(Consent::Denied)
-        .await
-        .unwrap();
+    bob.group(other.id()).await.unwrap().set_consent(Consent::Denied).await.unwrap();
     other.send_text("denied").await.unwrap();
     wanted.send_text("after").await.unwrap();
     bob.sync().await.unwrap();
     let filter = [Consent::Unknown, Consent::Allowed];
-    let mut stream = bob
-        .messages()
-        .all_groups()
-        .consent(filter)
-        .open()
-        .await
-        .unwrap();
+    let mut stream = bob.messages().all_groups().consent(filter).open().await.unwrap();
     assert_eq!(next_text(&mut stream).await, "after");
     // Asking for more passes over whatever the filter excludes, on either side of what was handed out.
     let more = tokio::time::timeout(Duration::from_secs(1), stream.next()).await;
@@ -207,19 +172,9 @@ async fn a_page_of_history_goes_on_as_a_replay_without_a_gap() {
     }
     bob.sync().await.unwrap();
     let page = bob.history().limit(2).page().await.unwrap();
-    let shown: Vec<_> = page
-        .messages
-        .iter()
-        .map(|one| one.text().unwrap())
-        .collect();
+    let shown: Vec<_> = page.messages.iter().map(|one| one.text().unwrap()).collect();
     assert_eq!(shown, ["4", "3"]);
-    let earlier = bob
-        .history()
-        .limit(2)
-        .from(page.more.unwrap())
-        .page()
-        .await
-        .unwrap();
+    let earlier = bob.history().limit(2).from(page.more.unwrap()).page().await.unwrap();
     assert_eq!(earlier.messages[0].text().unwrap(), "2");
     let mut replay = bob.replay(page.cursor).open().await.unwrap();
     group.send_text("5").await.unwrap();
@@ -231,11 +186,7 @@ async fn a_page_of_history_goes_on_as_a_replay_without_a_gap() {
     }
     assert_eq!(texts, ["0", "1", "2", "3", "4", "5"]);
     let mut stream = bob.messages().open().await.unwrap();
-    assert_eq!(
-        next_text(&mut stream).await,
-        "0",
-        "a replay moved the default consumer"
-    );
+    assert_eq!(next_text(&mut stream).await, "0", "a replay moved the default consumer");
     stream.close().await;
 }
 

@@ -30,24 +30,17 @@ fn envelope(topic: Topic, sequence_id: u64) -> ServerEnvelope {
             is_commit_or_proposal: false,
         }),
         envelope: Some(ClientEnvelope {
-            payload: Some(Payload::GroupMessage(GroupMessage {
-                data: vec![1],
-                ..Default::default()
-            })),
+            payload: Some(Payload::GroupMessage(GroupMessage { data: vec![1], ..Default::default() })),
         }),
     }
 }
 
 fn frame(response: Response) -> SubscribeResponse {
-    SubscribeResponse {
-        response: Some(response),
-    }
+    SubscribeResponse { response: Some(response) }
 }
 
 fn started(keepalive_interval_ms: u32) -> SubscribeResponse {
-    frame(Response::Started(Started {
-        keepalive_interval_ms,
-    }))
+    frame(Response::Started(Started { keepalive_interval_ms }))
 }
 
 fn applied(id: u64, targets: &[(Topic, u64)]) -> SubscribeResponse {
@@ -103,11 +96,7 @@ fn ids(session: &mut Session, frame: SubscribeResponse) -> Vec<u64> {
 /// Shows: STR-001.
 #[test]
 fn started_comes_first_and_once() {
-    for early in [
-        applied(1, &[]),
-        one(topic(1), 11),
-        frame(Response::Ping(Ping { nonce: 1 })),
-    ] {
+    for early in [applied(1, &[]), one(topic(1), 11), frame(Response::Ping(Ping { nonce: 1 }))] {
         breaks(&mut Session::default(), early);
     }
     breaks(&mut session(&[]), started(0));
@@ -131,12 +120,8 @@ fn update_ids_start_above_zero_and_rise() {
     let mut session = session(&[]);
     let mut last = 0;
     for n in 0..20 {
-        let (id, request) = session
-            .update(vec![(topic(n), Cursor::ZERO)], vec![])
-            .unwrap();
-        let Request::Update(update) = request else {
-            panic!("not an update")
-        };
+        let (id, request) = session.update(vec![(topic(n), Cursor::ZERO)], vec![]).unwrap();
+        let Request::Update(update) = request else { panic!("not an update") };
         assert_eq!(update.id, id.get());
         assert!(update.id > last);
         last = update.id;
@@ -157,10 +142,7 @@ fn an_update_that_the_backend_would_refuse_changes_nothing() {
     ];
     for (adds, removes) in refused {
         let error = session.update(adds, removes).unwrap_err();
-        assert!(
-            matches!(error, TransportError::InvalidArgument { .. }),
-            "{error:?}"
-        );
+        assert!(matches!(error, TransportError::InvalidArgument { .. }), "{error:?}");
     }
     let (id, _) = session.update(vec![from_start(topic(2))], vec![]).unwrap();
     assert_eq!(id.get(), 2, "a refused update uses up no id");
@@ -170,21 +152,14 @@ fn an_update_that_the_backend_would_refuse_changes_nothing() {
 #[test]
 fn a_session_holds_no_more_topics_than_its_limit() {
     let many: Vec<_> = (0..MAX_STREAM_TOPICS as u128)
-        .map(|n| {
-            (
-                Topic::group(GroupId::from_bytes(n.to_be_bytes())),
-                Cursor::ZERO,
-            )
-        })
+        .map(|n| (Topic::group(GroupId::from_bytes(n.to_be_bytes())), Cursor::ZERO))
         .collect();
     let first = many[0].0;
     let mut session = session(&[]);
     session.update(many, vec![]).unwrap();
     let extra = topic(0xff);
     assert!(session.update(vec![(extra, Cursor::ZERO)], vec![]).is_err());
-    session
-        .update(vec![(extra, Cursor::ZERO)], vec![first])
-        .unwrap();
+    session.update(vec![(extra, Cursor::ZERO)], vec![first]).unwrap();
 }
 
 /// Shows: STR-006.
@@ -217,24 +192,14 @@ fn targets_are_those_of_newly_added_topics_in_add_order() {
     }
     let mut session = session(&[topic(1)]);
     let (update, _) = session.update(adds(), vec![]).unwrap();
-    match session
-        .on(applied(2, &[(topic(2), 5), (topic(3), 0)]))
-        .unwrap()
-    {
-        Heard::Event(ReceiverEvent::Applied {
-            update: found,
-            targets,
-        }) => {
+    match session.on(applied(2, &[(topic(2), 5), (topic(3), 0)])).unwrap() {
+        Heard::Event(ReceiverEvent::Applied { update: found, targets }) => {
             assert_eq!(found, update);
             assert_eq!(targets, [(topic(2), at(5)), (topic(3), at(0))]);
         }
         other => panic!("not applied: {other:?}"),
     }
-    assert_eq!(
-        ids(&mut session, one(topic(1), 11)),
-        [11],
-        "the no-op add moved nothing"
-    );
+    assert_eq!(ids(&mut session, one(topic(1), 11)), [11], "the no-op add moved nothing");
 }
 
 /// Shows: STR-006.
@@ -260,24 +225,13 @@ fn messages_may_precede_the_acknowledgement_of_their_removal_but_not_follow_it()
 #[test]
 fn a_topic_added_again_starts_at_its_new_cursor() {
     let mut session = session(&[topic(1)]);
-    ids(
-        &mut session,
-        messages(vec![envelope(topic(1), 11), envelope(topic(1), 20)]),
-    );
+    ids(&mut session, messages(vec![envelope(topic(1), 11), envelope(topic(1), 20)]));
     session.update(vec![], vec![topic(1)]).unwrap();
     session.update(vec![(topic(1), at(15))], vec![]).unwrap();
-    assert_eq!(
-        ids(&mut session, one(topic(1), 21)),
-        [21],
-        "still the old registration"
-    );
+    assert_eq!(ids(&mut session, one(topic(1), 21)), [21], "still the old registration");
     session.on(applied(2, &[])).unwrap();
     session.on(applied(3, &[(topic(1), 21)])).unwrap();
-    assert_eq!(
-        ids(&mut session, one(topic(1), 20)),
-        [20],
-        "again, from the new start"
-    );
+    assert_eq!(ids(&mut session, one(topic(1), 20)), [20], "again, from the new start");
     breaks(&mut session, one(topic(1), 20));
 }
 
@@ -286,10 +240,7 @@ fn a_topic_added_again_starts_at_its_new_cursor() {
 fn ids_rise_over_all_frames_of_one_registration() {
     for wrong in [10, 9, 12, 0, u64::MAX] {
         let mut session = session(&[topic(1)]);
-        ids(
-            &mut session,
-            messages(vec![envelope(topic(1), 11), envelope(topic(1), 12)]),
-        );
+        ids(&mut session, messages(vec![envelope(topic(1), 11), envelope(topic(1), 12)]));
         breaks(&mut session, one(topic(1), wrong));
     }
     let mut malformed = envelope(topic(1), 11);
@@ -304,9 +255,7 @@ fn ids_rise_over_all_frames_of_one_registration() {
 #[test]
 fn a_ping_is_to_be_answered_with_its_nonce() {
     let mut session = session(&[]);
-    let heard = session
-        .on(frame(Response::Ping(Ping { nonce: 77 })))
-        .unwrap();
+    let heard = session.on(frame(Response::Ping(Ping { nonce: 77 }))).unwrap();
     assert!(matches!(heard, Heard::Ping(77)), "{heard:?}");
 }
 
@@ -334,21 +283,11 @@ fn each_registration_continues_exactly_where_it_stood() {
     };
     let summary = |prefix: &OrderedPrefix| (prefix.topic(), prefix.after(), prefix.last());
     let summaries: Vec<_> = first.iter().map(summary).collect();
-    assert_eq!(
-        summaries,
-        [(topic(1), at(10), at(13)), (topic(2), at(10), at(14))]
-    );
-    let Heard::Event(ReceiverEvent::Received(second)) = session.on(one(topic(1), 30)).unwrap()
-    else {
+    assert_eq!(summaries, [(topic(1), at(10), at(13)), (topic(2), at(10), at(14))]);
+    let Heard::Event(ReceiverEvent::Received(second)) = session.on(one(topic(1), 30)).unwrap() else {
         panic!("not messages")
     };
     assert_eq!(summary(&second[0]), (topic(1), at(13), at(30)));
-    assert_eq!(
-        second[0].envelopes()[0].sequence_id(),
-        SequenceId::try_from(30_u64).unwrap()
-    );
-    assert_eq!(
-        second[0].envelopes()[0].hash(),
-        MessageHash::from_bytes([7; 32])
-    );
+    assert_eq!(second[0].envelopes()[0].sequence_id(), SequenceId::try_from(30_u64).unwrap());
+    assert_eq!(second[0].envelopes()[0].hash(), MessageHash::from_bytes([7; 32]));
 }

@@ -14,92 +14,28 @@ async fn each_status_of_the_backend_becomes_its_own_error() {
     let text = || "scripted".to_owned();
     let message = text();
     let table = [
-        (
-            Code::InvalidArgument,
-            false,
-            TransportError::InvalidArgument {
-                message: text(),
-                publish: None,
-            },
-        ),
-        (
-            Code::OutOfRange,
-            false,
-            TransportError::OutOfRange { message: text() },
-        ),
-        (
-            Code::Aborted,
-            true,
-            TransportError::Aborted { message: text() },
-        ),
-        (
-            Code::Unavailable,
-            true,
-            TransportError::unavailable(message.clone()),
-        ),
-        (
-            Code::DeadlineExceeded,
-            true,
-            TransportError::DeadlineExceeded { message: text() },
-        ),
+        (Code::InvalidArgument, false, TransportError::InvalidArgument { message: text(), publish: None }),
+        (Code::OutOfRange, false, TransportError::OutOfRange { message: text() }),
+        (Code::Aborted, true, TransportError::Aborted { message: text() }),
+        (Code::Unavailable, true, TransportError::unavailable(message.clone())),
+        (Code::DeadlineExceeded, true, TransportError::DeadlineExceeded { message: text() }),
         (
             Code::ResourceExhausted,
             true,
-            TransportError::ResourceExhausted {
-                message: text(),
-                retry_after: None,
-            },
+            TransportError::ResourceExhausted { message: text(), retry_after: None },
         ),
-        (
-            Code::Unauthenticated,
-            false,
-            TransportError::Unauthenticated { message: text() },
-        ),
-        (
-            Code::PermissionDenied,
-            false,
-            TransportError::Unauthenticated { message: text() },
-        ),
-        (
-            Code::Unimplemented,
-            false,
-            TransportError::Unimplemented { message: text() },
-        ),
-        (
-            Code::Internal,
-            false,
-            TransportError::Internal { message: text() },
-        ),
-        (
-            Code::Cancelled,
-            false,
-            TransportError::Cancelled { message: text() },
-        ),
-        (
-            Code::Unknown,
-            true,
-            TransportError::Unexpected {
-                code: "UNKNOWN",
-                message: text(),
-            },
-        ),
-        (
-            Code::NotFound,
-            false,
-            TransportError::Unexpected {
-                code: "NOT_FOUND",
-                message: text(),
-            },
-        ),
+        (Code::Unauthenticated, false, TransportError::Unauthenticated { message: text() }),
+        (Code::PermissionDenied, false, TransportError::Unauthenticated { message: text() }),
+        (Code::Unimplemented, false, TransportError::Unimplemented { message: text() }),
+        (Code::Internal, false, TransportError::Internal { message: text() }),
+        (Code::Cancelled, false, TransportError::Cancelled { message: text() }),
+        (Code::Unknown, true, TransportError::Unexpected { code: "UNKNOWN", message: text() }),
+        (Code::NotFound, false, TransportError::Unexpected { code: "NOT_FOUND", message: text() }),
     ];
     for (code, retryable, expected) in table {
         let status = Status::new(code, "scripted");
         let backend = Scripted::start(publishes(Err(status))).await;
-        let error = backend
-            .connect()
-            .publish(vec![Bytes::new()])
-            .await
-            .unwrap_err();
+        let error = backend.connect().publish(vec![Bytes::new()]).await.unwrap_err();
         assert_eq!(error, expected);
         assert_eq!(error.is_retryable(), retryable, "{error:?}");
         assert_eq!(error.proves_nothing_stored(), code == Code::InvalidArgument);
@@ -112,11 +48,7 @@ async fn the_backends_wish_to_be_left_alone_is_kept() {
         let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(1_500)));
         let status = Status::with_error_details(code, "later", details);
         let backend = Scripted::start(publishes(Err(status))).await;
-        let error = backend
-            .connect()
-            .publish(vec![Bytes::new()])
-            .await
-            .unwrap_err();
+        let error = backend.connect().publish(vec![Bytes::new()]).await.unwrap_err();
         assert_eq!(error.retry_after(), Some(Duration::from_millis(1_500)));
     }
 }
@@ -129,19 +61,10 @@ async fn a_time_limit_of_this_side_is_no_cancellation_of_the_backends() {
         ..Script::default()
     })
     .await;
-    let options = ConnectOptions {
-        request_timeout: Duration::from_millis(200),
-        ..Default::default()
-    };
+    let options = ConnectOptions { request_timeout: Duration::from_millis(200), ..Default::default() };
     let connection = connect(backend.address, options);
-    let error = connection
-        .query(&[(topic(1), Cursor::ZERO)], 0)
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, TransportError::DeadlineExceeded { .. }),
-        "{error:?}"
-    );
+    let error = connection.query(&[(topic(1), Cursor::ZERO)], 0).await.unwrap_err();
+    assert!(matches!(error, TransportError::DeadlineExceeded { .. }), "{error:?}");
     assert!(error.is_retryable());
 }
 
@@ -165,18 +88,12 @@ async fn a_cut_connection_is_retryable_and_the_next_call_makes_a_new_one() {
         link.cut();
     });
     let error = error.unwrap_err();
-    assert!(
-        matches!(error, TransportError::Unavailable { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, TransportError::Unavailable { .. }), "{error:?}");
     assert!(error.is_retryable() && !error.proves_nothing_stored());
 
     // Nobody listens there any more.
     let error = connection.query(&query, 0).await.unwrap_err();
-    assert!(
-        matches!(error, TransportError::Unavailable { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, TransportError::Unavailable { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -195,9 +112,7 @@ async fn a_call_after_the_backend_came_back_succeeds_on_the_same_connection() {
     let again = connection.query(&query, 0);
     let forward = async {
         let (mut near, _) = listener.accept().await.unwrap();
-        let mut far = tokio::net::TcpStream::connect(backend.address)
-            .await
-            .unwrap();
+        let mut far = tokio::net::TcpStream::connect(backend.address).await.unwrap();
         let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
     };
     let page = tokio::select! {
@@ -209,19 +124,9 @@ async fn a_call_after_the_backend_came_back_succeeds_on_the_same_connection() {
 
 #[tokio::test]
 async fn an_address_that_no_network_makes_usable_is_refused_at_once() {
-    for url in [
-        "",
-        "not a url",
-        "ftp://host",
-        "/path",
-        "127.0.0.1:5050",
-        "https://host",
-    ] {
+    for url in ["", "not a url", "ftp://host", "/path", "127.0.0.1:5050", "https://host"] {
         let error = Connection::connect(url, ConnectOptions::default()).unwrap_err();
-        assert!(
-            matches!(error, TransportError::BadEndpoint(_)),
-            "{url}: {error:?}"
-        );
+        assert!(matches!(error, TransportError::BadEndpoint(_)), "{url}: {error:?}");
         assert!(!error.is_retryable());
     }
 }

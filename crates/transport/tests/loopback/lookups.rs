@@ -20,21 +20,18 @@ async fn inboxes_are_looked_up_in_parts_and_matched_by_identifier() {
             if request.requests.len() > MAX_LOOKUP_IDENTIFIERS {
                 return Err(Status::invalid_argument("too many"));
             }
-            let response =
-                |request: &get_inbox_ids_request::Request| get_inbox_ids_response::Response {
-                    identifier: request.identifier.clone(),
-                    identifier_kind: IdentifierKind::Ethereum as i32,
-                    inbox_id: request.identifier.ends_with('7').then(|| inbox.to_string()),
-                };
+            let response = |request: &get_inbox_ids_request::Request| get_inbox_ids_response::Response {
+                identifier: request.identifier.clone(),
+                identifier_kind: IdentifierKind::Ethereum as i32,
+                inbox_id: request.identifier.ends_with('7').then(|| inbox.to_string()),
+            };
             let responses = request.requests.iter().rev().map(response).collect();
             Ok(GetInboxIdsResponse { responses })
         }),
         ..Script::default()
     })
     .await;
-    let asked: Vec<_> = (0..600)
-        .map(|n| (format!("0x{n}"), IdentifierKind::Unspecified))
-        .collect();
+    let asked: Vec<_> = (0..600).map(|n| (format!("0x{n}"), IdentifierKind::Unspecified)).collect();
     let found = backend.connect().get_inbox_ids(&asked).await.unwrap();
     assert_eq!(found.len(), 600);
     for (n, found) in found.into_iter().enumerate() {
@@ -75,10 +72,7 @@ async fn verdicts_come_in_the_order_asked_and_no_verdict_is_no_no() {
                 block_number: Some(block),
                 error: block.is_multiple_of(3).then(|| "unreachable".to_owned()),
             };
-            let blocks = request
-                .signatures
-                .iter()
-                .filter_map(|asked| asked.block_number);
+            let blocks = request.signatures.iter().filter_map(|asked| asked.block_number);
             let responses = blocks.map(response).collect();
             Ok(VerifySmartContractWalletSignaturesResponse { responses })
         }),
@@ -88,32 +82,19 @@ async fn verdicts_come_in_the_order_asked_and_no_verdict_is_no_no() {
     let asked: Vec<_> = (1..=250).map(wallet_signature).collect();
     let verdicts = backend.connect().verify_signatures(&asked).await.unwrap();
     assert_eq!(verdicts.len(), 250);
-    assert_eq!(
-        verdicts[..4],
-        [Ok(false), Ok(true), Err("unreachable".to_owned()), Ok(true)]
-    );
+    assert_eq!(verdicts[..4], [Ok(false), Ok(true), Err("unreachable".to_owned()), Ok(true)]);
 }
 
 #[tokio::test]
 async fn a_verdict_at_another_block_is_refused() {
     let backend = Scripted::start(Script {
         verify: answer(|_| {
-            let response = verified::Response {
-                is_valid: true,
-                block_number: Some(99),
-                error: None,
-            };
-            Ok(VerifySmartContractWalletSignaturesResponse {
-                responses: vec![response],
-            })
+            let response = verified::Response { is_valid: true, block_number: Some(99), error: None };
+            Ok(VerifySmartContractWalletSignaturesResponse { responses: vec![response] })
         }),
         ..Script::default()
     })
     .await;
-    let error = backend
-        .connect()
-        .verify_signatures(&[wallet_signature(7)])
-        .await
-        .unwrap_err();
+    let error = backend.connect().verify_signatures(&[wallet_signature(7)]).await.unwrap_err();
     assert!(matches!(error, TransportError::Protocol(_)), "{error:?}");
 }

@@ -4,9 +4,7 @@ use crate::scripted::{Script, Scripted, answer, client_envelope, meta, numbered,
 use highwater_transport::TransportError;
 use highwater_wire::Topic;
 use highwater_wire::limits::{MAX_NEWEST_FULL_TOPICS, MAX_NEWEST_METADATA_TOPICS};
-use highwater_wire::proto::backend::{
-    QueryNewestRequest, QueryNewestResponse, query_newest_response,
-};
+use highwater_wire::proto::backend::{QueryNewestRequest, QueryNewestResponse, query_newest_response};
 use std::sync::{Arc, Mutex};
 use tonic::Status;
 
@@ -27,10 +25,7 @@ fn newest_script(max: usize, sizes: Arc<Mutex<Vec<usize>>>) -> Script {
                 return Err(Status::out_of_range("too long"));
             }
             let full = request.include_full_envelope;
-            let topics = request
-                .topics
-                .iter()
-                .map(|topic| Topic::try_from(topic).unwrap());
+            let topics = request.topics.iter().map(|topic| Topic::try_from(topic).unwrap());
             let mut results: Vec<_> = topics
                 .filter(|topic| topic.identifier()[0] != 1)
                 .map(|topic| newest(5, topic, full))
@@ -86,11 +81,7 @@ async fn a_newest_answer_about_something_else_is_refused() {
             ..Script::default()
         })
         .await;
-        let error = backend
-            .connect()
-            .query_newest_full(&[topic(1)])
-            .await
-            .unwrap_err();
+        let error = backend.connect().query_newest_full(&[topic(1)]).await.unwrap_err();
         assert!(matches!(error, TransportError::Protocol(_)), "{error:?}");
     }
 }

@@ -16,13 +16,9 @@ async fn the_bytes_that_were_prepared_are_the_bytes_that_arrive() {
     let seen = Arc::clone(&arrived);
     let backend = Scripted::start(Script {
         publish: answer(move |envelopes: Vec<Bytes>| {
-            let metas = (0..envelopes.len())
-                .map(|n| meta(topic(1), 10 + n as u64))
-                .collect();
+            let metas = (0..envelopes.len()).map(|n| meta(topic(1), 10 + n as u64)).collect();
             *seen.lock().unwrap() = envelopes;
-            Ok(PublishResponse {
-                envelope_metas: metas,
-            })
+            Ok(PublishResponse { envelope_metas: metas })
         }),
         ..Script::default()
     })
@@ -38,16 +34,9 @@ async fn the_bytes_that_were_prepared_are_the_bytes_that_arrive() {
     let receipts = backend.connect().publish(sent.clone()).await.unwrap();
 
     assert_eq!(*arrived.lock().unwrap(), sent);
-    let ids: Vec<_> = receipts
-        .iter()
-        .map(|receipt| receipt.sequence_id.get())
-        .collect();
+    let ids: Vec<_> = receipts.iter().map(|receipt| receipt.sequence_id.get()).collect();
     assert_eq!(ids, [10, 11, 12]);
-    assert!(
-        receipts
-            .iter()
-            .all(|receipt| receipt.topic == topic(1) && receipt.server_ns == 1_000)
-    );
+    assert!(receipts.iter().all(|receipt| receipt.topic == topic(1) && receipt.server_ns == 1_000));
     assert_eq!(receipts[0].hash, MessageHash::from_bytes([9; 32]));
 }
 
@@ -63,22 +52,11 @@ async fn receipts_that_do_not_fit_their_envelopes_are_refused() {
     hashless.message_hash = None;
     let mut timeless = meta(topic(1), 2);
     timeless.server_ns = u64::MAX;
-    for wrong in [
-        vec![meta(topic(1), 0)],
-        vec![],
-        vec![meta(topic(1), 1); 2],
-        vec![hashless],
-        vec![timeless],
-    ] {
-        let response = PublishResponse {
-            envelope_metas: wrong,
-        };
+    for wrong in [vec![meta(topic(1), 0)], vec![], vec![meta(topic(1), 1); 2], vec![hashless], vec![timeless]]
+    {
+        let response = PublishResponse { envelope_metas: wrong };
         let backend = Scripted::start(publishes(Ok(response))).await;
-        let error = backend
-            .connect()
-            .publish(vec![Bytes::new()])
-            .await
-            .unwrap_err();
+        let error = backend.connect().publish(vec![Bytes::new()]).await.unwrap_err();
         assert!(matches!(error, TransportError::Protocol(_)), "{error:?}");
         assert!(!error.proves_nothing_stored());
     }
@@ -97,29 +75,14 @@ async fn a_refused_publish_names_the_envelope_and_the_reason() {
             message: "refused".into(),
             details: vec![
                 any("type.googleapis.com/google.rpc.DebugInfo", vec![]),
-                any(
-                    "type.googleapis.com/xmtp.backend.v1.PublishError",
-                    detail.encode_to_vec(),
-                ),
+                any("type.googleapis.com/xmtp.backend.v1.PublishError", detail.encode_to_vec()),
             ],
         };
-        let status = Status::with_details(
-            Code::InvalidArgument,
-            "refused",
-            status.encode_to_vec().into(),
-        );
+        let status = Status::with_details(Code::InvalidArgument, "refused", status.encode_to_vec().into());
         let backend = Scripted::start(publishes(Err(status))).await;
-        let error = backend
-            .connect()
-            .publish(vec![Bytes::new(); 2])
-            .await
-            .unwrap_err();
+        let error = backend.connect().publish(vec![Bytes::new(); 2]).await.unwrap_err();
         assert!(error.proves_nothing_stored() && !error.is_retryable());
-        let TransportError::InvalidArgument {
-            message,
-            publish: Some(refusal),
-        } = error
-        else {
+        let TransportError::InvalidArgument { message, publish: Some(refusal) } = error else {
             panic!("no refusal: {error:?}")
         };
         assert_eq!(message, "refused");
@@ -131,32 +94,20 @@ async fn a_refused_publish_names_the_envelope_and_the_reason() {
 }
 
 fn any(type_url: &str, value: Vec<u8>) -> prost_types::Any {
-    prost_types::Any {
-        type_url: type_url.into(),
-        value,
-    }
+    prost_types::Any { type_url: type_url.into(), value }
 }
 
 #[tokio::test]
 async fn a_publish_over_the_ceiling_is_not_sent_and_one_just_under_it_arrives() {
-    let backend = Scripted::start(publishes(Ok(PublishResponse {
-        envelope_metas: vec![meta(topic(1), 1)],
-    })))
-    .await;
+    let backend =
+        Scripted::start(publishes(Ok(PublishResponse { envelope_metas: vec![meta(topic(1), 1)] }))).await;
     let connection = backend.connect();
     let fits = Bytes::from(vec![0; MAX_REQUEST_BYTES - 16]);
     connection.publish(vec![fits]).await.unwrap();
 
-    let error = connection
-        .publish(vec![Bytes::from(vec![0; MAX_REQUEST_BYTES])])
-        .await
-        .unwrap_err();
+    let error = connection.publish(vec![Bytes::from(vec![0; MAX_REQUEST_BYTES])]).await.unwrap_err();
     assert!(error.proves_nothing_stored());
-    let TransportError::InvalidArgument {
-        publish: Some(refusal),
-        ..
-    } = error
-    else {
+    let TransportError::InvalidArgument { publish: Some(refusal), .. } = error else {
         panic!("no refusal: {error:?}")
     };
     assert_eq!(refusal.reason, RefusalReason::TooLarge);

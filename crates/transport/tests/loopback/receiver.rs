@@ -7,8 +7,7 @@ use highwater_transport::{
     ConnectOptions, MAX_FETCHED_ROWS, Receiver, ReceiverEnd, ReceiverEvent, TransportError,
 };
 use highwater_wire::proto::backend::{
-    Ping, ServerEnvelope, subscribe_request::Request as Asked,
-    subscribe_response::Response as Frame,
+    Ping, ServerEnvelope, subscribe_request::Request as Asked, subscribe_response::Response as Frame,
 };
 use highwater_wire::{OrderedPrefix, Topic};
 use tokio::sync::{mpsc, oneshot};
@@ -17,14 +16,11 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::scripted::{
-    Call, DEADLINE, Link, Script, Scripted, at, client_envelope, connect, envelope, meta, session,
-    topic,
+    Call, DEADLINE, Link, Script, Scripted, at, client_envelope, connect, envelope, meta, session, topic,
 };
 
 async fn next(receiver: &mut Receiver) -> ReceiverEvent {
-    timeout(DEADLINE, receiver.next())
-        .await
-        .expect("nothing happened")
+    timeout(DEADLINE, receiver.next()).await.expect("nothing happened")
 }
 
 async fn started(receiver: &mut Receiver) -> Duration {
@@ -68,9 +64,7 @@ async fn open(script: Script) -> (Scripted, Receiver) {
 }
 
 /// A session script that runs once, with what only one test needs moved into it.
-fn once<F: Future<Output = ()> + Send + 'static>(
-    script: impl FnOnce(Call) -> F + Send + 'static,
-) -> Script {
+fn once<F: Future<Output = ()> + Send + 'static>(script: impl FnOnce(Call) -> F + Send + 'static) -> Script {
     let script = Arc::new(Mutex::new(Some(script)));
     session(move |call| {
         let script = script.lock().unwrap().take().expect("a second session");
@@ -89,10 +83,7 @@ async fn a_session_starts_without_topics_and_delivers_what_is_added() {
         call.start(0).await;
         let update = call.asked_update().await;
         assert_eq!(update.id, 1);
-        assert_eq!(
-            Topic::try_from(update.adds[0].topic.as_ref().unwrap()),
-            Ok(topic(1))
-        );
+        assert_eq!(Topic::try_from(update.adds[0].topic.as_ref().unwrap()), Ok(topic(1)));
         assert_eq!(update.adds[0].cursor.unwrap().sequence_id, 41);
         call.apply(&update).await;
         call.messages(run(50..53)).await;
@@ -101,10 +92,7 @@ async fn a_session_starts_without_topics_and_delivers_what_is_added() {
     .await;
     assert_eq!(started(&mut receiver).await, Duration::from_secs(30));
     let id = receiver.update(vec![(topic(1), at(41))], vec![]).unwrap();
-    let expected = ReceiverEvent::Applied {
-        update: id,
-        targets: vec![(topic(1), at(0))],
-    };
+    let expected = ReceiverEvent::Applied { update: id, targets: vec![(topic(1), at(0))] };
     assert_eq!(next(&mut receiver).await, expected);
     let prefixes = received(&mut receiver).await;
     assert_eq!(prefixes.len(), 1);
@@ -128,20 +116,12 @@ async fn a_message_after_the_acknowledged_removal_ends_the_session() {
     registered(&mut receiver).await;
     let removal = receiver.update(vec![], vec![topic(1)]).unwrap();
     received(&mut receiver).await;
-    let expected = ReceiverEvent::Applied {
-        update: removal,
-        targets: vec![],
-    };
+    let expected = ReceiverEvent::Applied { update: removal, targets: vec![] };
     assert_eq!(next(&mut receiver).await, expected);
     let end = ended(&mut receiver).await;
-    assert!(
-        matches!(end, ReceiverEnd::Failed(TransportError::Protocol(_))),
-        "{end:?}"
-    );
+    assert!(matches!(end, ReceiverEnd::Failed(TransportError::Protocol(_))), "{end:?}");
     assert_eq!(ended(&mut receiver).await, end, "the end is the last word");
-    let error = receiver
-        .update(vec![(topic(2), at(0))], vec![])
-        .unwrap_err();
+    let error = receiver.update(vec![(topic(2), at(0))], vec![]).unwrap_err();
     assert!(matches!(error, TransportError::Protocol(_)), "{error:?}");
     timeout(DEADLINE, is_gone).await.unwrap().unwrap();
 }
@@ -183,13 +163,8 @@ async fn three_intervals_without_a_frame_are_silence() {
     let since = Instant::now();
     assert_eq!(ended(&mut receiver).await, ReceiverEnd::Silent);
     let waited = since.elapsed();
-    assert!(
-        waited >= Duration::from_millis(280),
-        "gave up after {waited:?}"
-    );
-    let error = receiver
-        .update(vec![(topic(1), at(0))], vec![])
-        .unwrap_err();
+    assert!(waited >= Duration::from_millis(280), "gave up after {waited:?}");
+    let error = receiver.update(vec![(topic(1), at(0))], vec![]).unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
 }
 
@@ -213,10 +188,7 @@ async fn any_frame_is_a_sign_of_life() {
         received(&mut receiver).await;
     }
     let end = ended(&mut receiver).await;
-    assert_eq!(
-        end,
-        ReceiverEnd::Failed(TransportError::unavailable("scripted"))
-    );
+    assert_eq!(end, ReceiverEnd::Failed(TransportError::unavailable("scripted")));
 }
 
 /// Shows: PROC-021.
@@ -244,10 +216,7 @@ async fn the_time_in_which_nothing_can_be_read_is_no_silence() {
         }
         assert_eq!(ended(&mut receiver).await, ReceiverEnd::Silent);
         let waited = since.elapsed();
-        assert!(
-            waited >= Duration::from_millis(280),
-            "gave up after {waited:?}"
-        );
+        assert!(waited >= Duration::from_millis(280), "gave up after {waited:?}");
     }
 }
 
@@ -260,10 +229,7 @@ async fn a_slow_owner_holds_back_the_backend_and_not_memory() {
         call.start_and_apply(0).await;
         for id in 1..=200 {
             let large = client_envelope(vec![0; 1024 * 1024]);
-            let large = ServerEnvelope {
-                meta: Some(meta(topic(1), id)),
-                envelope: Some(large),
-            };
+            let large = ServerEnvelope { meta: Some(meta(topic(1), id)), envelope: Some(large) };
             call.messages(vec![large]).await;
             *counted.lock().unwrap() = id;
         }
@@ -315,28 +281,10 @@ async fn a_dropped_connection_ends_the_session_retryably() {
 #[tokio::test]
 async fn the_backends_reason_is_told_from_the_wires() {
     let table = [
-        (
-            Code::Cancelled,
-            TransportError::Cancelled {
-                message: "scripted".into(),
-            },
-            false,
-        ),
+        (Code::Cancelled, TransportError::Cancelled { message: "scripted".into() }, false),
         (Code::InvalidArgument, invalid(), false),
-        (
-            Code::DeadlineExceeded,
-            TransportError::DeadlineExceeded {
-                message: "scripted".into(),
-            },
-            true,
-        ),
-        (
-            Code::Internal,
-            TransportError::Internal {
-                message: "scripted".into(),
-            },
-            false,
-        ),
+        (Code::DeadlineExceeded, TransportError::DeadlineExceeded { message: "scripted".into() }, true),
+        (Code::Internal, TransportError::Internal { message: "scripted".into() }, false),
     ];
     for (code, expected, retryable) in table {
         let (_backend, mut receiver) = open(session(move |call| async move {
@@ -345,19 +293,13 @@ async fn the_backends_reason_is_told_from_the_wires() {
         }))
         .await;
         started(&mut receiver).await;
-        assert_eq!(
-            ended(&mut receiver).await,
-            ReceiverEnd::Failed(expected.clone())
-        );
+        assert_eq!(ended(&mut receiver).await, ReceiverEnd::Failed(expected.clone()));
         assert_eq!(expected.is_retryable(), retryable);
     }
 }
 
 fn invalid() -> TransportError {
-    TransportError::InvalidArgument {
-        message: "scripted".into(),
-        publish: None,
-    }
+    TransportError::InvalidArgument { message: "scripted".into(), publish: None }
 }
 
 #[tokio::test]
@@ -365,18 +307,11 @@ async fn a_session_that_is_told_to_come_back_later_says_when() {
     let (_backend, mut receiver) = open(session(|call| async move {
         call.start(0).await;
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
-        call.fail_with(Status::with_error_details(
-            Code::Unavailable,
-            "later",
-            details,
-        ))
-        .await;
+        call.fail_with(Status::with_error_details(Code::Unavailable, "later", details)).await;
     }))
     .await;
     started(&mut receiver).await;
-    let ReceiverEnd::Failed(error) = ended(&mut receiver).await else {
-        panic!("no failure")
-    };
+    let ReceiverEnd::Failed(error) = ended(&mut receiver).await else { panic!("no failure") };
     assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
 }
 
@@ -398,24 +333,12 @@ async fn an_end_without_a_reason_is_retryable() {
 async fn a_session_that_nobody_accepts_fails_to_open() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let options = ConnectOptions {
-        request_timeout: Duration::from_millis(200),
-        ..Default::default()
-    };
-    let error = connect(address, options.clone())
-        .open_receiver()
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, TransportError::DeadlineExceeded { .. }),
-        "{error:?}"
-    );
+    let options = ConnectOptions { request_timeout: Duration::from_millis(200), ..Default::default() };
+    let error = connect(address, options.clone()).open_receiver().await.unwrap_err();
+    assert!(matches!(error, TransportError::DeadlineExceeded { .. }), "{error:?}");
     drop(listener);
     let error = connect(address, options).open_receiver().await.unwrap_err();
-    assert!(
-        matches!(error, TransportError::Unavailable { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, TransportError::Unavailable { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -434,9 +357,7 @@ async fn closing_or_dropping_cancels_the_session_at_once() {
             receiver.close();
             assert_eq!(ended(&mut receiver).await, ReceiverEnd::Closed);
             assert_eq!(ended(&mut receiver).await, ReceiverEnd::Closed);
-            let error = receiver
-                .update(vec![(topic(2), at(0))], vec![])
-                .unwrap_err();
+            let error = receiver.update(vec![(topic(2), at(0))], vec![]).unwrap_err();
             assert_eq!(error, TransportError::Closed);
         } else {
             drop(receiver);
@@ -495,18 +416,10 @@ async fn a_burst_of_updates_arrives_whole_and_in_order() {
     .await;
     started(&mut receiver).await;
     let since = Instant::now();
-    let made: Vec<_> = (1..=60)
-        .map(|n| receiver.update(vec![(topic(n), at(0))], vec![]).unwrap())
-        .collect();
+    let made: Vec<_> = (1..=60).map(|n| receiver.update(vec![(topic(n), at(0))], vec![]).unwrap()).collect();
     for (n, made) in (1..=60).zip(made) {
-        let expected = ReceiverEvent::Applied {
-            update: made,
-            targets: vec![(topic(n), at(0))],
-        };
+        let expected = ReceiverEvent::Applied { update: made, targets: vec![(topic(n), at(0))] };
         assert_eq!(next(&mut receiver).await, expected);
     }
-    assert!(
-        since.elapsed() >= Duration::from_millis(900),
-        "half the burst, then the rate"
-    );
+    assert!(since.elapsed() >= Duration::from_millis(900), "half the burst, then the rate");
 }

@@ -12,11 +12,10 @@ use bytes::Bytes;
 use highwater_transport::{ConnectOptions, Connection};
 use highwater_wire::limits::{MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 use highwater_wire::proto::backend::{
-    self, CatchupTarget, ClientEnvelope, EnvelopeMeta, GetInboxIdsRequest, GetInboxIdsResponse,
-    GroupMessage, PublishResponse, QueryNewestRequest, QueryNewestResponse, QueryRequest,
-    QueryResponse, ServerEnvelope, SubscribeRequest, SubscribeResponse, SubscribeStaticRequest,
-    SubscribeStaticResponse, VerifySmartContractWalletSignaturesRequest,
-    VerifySmartContractWalletSignaturesResponse,
+    self, CatchupTarget, ClientEnvelope, EnvelopeMeta, GetInboxIdsRequest, GetInboxIdsResponse, GroupMessage,
+    PublishResponse, QueryNewestRequest, QueryNewestResponse, QueryRequest, QueryResponse, ServerEnvelope,
+    SubscribeRequest, SubscribeResponse, SubscribeStaticRequest, SubscribeStaticResponse,
+    VerifySmartContractWalletSignaturesRequest, VerifySmartContractWalletSignaturesResponse,
     client_envelope::Payload,
     identity_service_server::{IdentityService, IdentityServiceServer},
     query_response::Continuation,
@@ -49,10 +48,8 @@ pub(crate) struct Script {
     pub(crate) query_newest: Answer<QueryNewestRequest, QueryNewestResponse>,
     pub(crate) publish: Answer<Vec<Bytes>, PublishResponse>,
     pub(crate) get_inbox_ids: Answer<GetInboxIdsRequest, GetInboxIdsResponse>,
-    pub(crate) verify: Answer<
-        VerifySmartContractWalletSignaturesRequest,
-        VerifySmartContractWalletSignaturesResponse,
-    >,
+    pub(crate) verify:
+        Answer<VerifySmartContractWalletSignaturesRequest, VerifySmartContractWalletSignaturesResponse>,
     pub(crate) session: Arc<dyn Fn(Call) -> Boxed<()> + Send + Sync>,
 }
 
@@ -87,12 +84,8 @@ pub(crate) fn answer<Q: Send + 'static, A: 'static>(
 pub(crate) fn session<F: Future<Output = ()> + Send + 'static>(
     session: impl Fn(Call) -> F + Send + Sync + 'static,
 ) -> Script {
-    let session: Arc<dyn Fn(Call) -> Boxed<()> + Send + Sync> =
-        Arc::new(move |call| Box::pin(session(call)));
-    Script {
-        session,
-        ..Script::default()
-    }
+    let session: Arc<dyn Fn(Call) -> Boxed<()> + Send + Sync> = Arc::new(move |call| Box::pin(session(call)));
+    Script { session, ..Script::default() }
 }
 
 /// The backend's side of one Subscribe.
@@ -119,19 +112,11 @@ impl Call {
 
     pub(crate) async fn send(&self, frame: Frame) {
         // The client may be gone; the test looks at that through `asked`.
-        let _ = self
-            .frames
-            .send(Ok(SubscribeResponse {
-                response: Some(frame),
-            }))
-            .await;
+        let _ = self.frames.send(Ok(SubscribeResponse { response: Some(frame) })).await;
     }
 
     pub(crate) async fn start(&self, keepalive_interval_ms: u32) {
-        self.send(Frame::Started(Started {
-            keepalive_interval_ms,
-        }))
-        .await;
+        self.send(Frame::Started(Started { keepalive_interval_ms })).await;
     }
 
     /// Starts, and applies the first update with targets of zero.
@@ -142,16 +127,10 @@ impl Call {
     }
 
     pub(crate) async fn apply(&self, update: &backend::subscribe_request::Update) {
-        let target = |add: &backend::TopicQuery| CatchupTarget {
-            topic: add.topic.clone(),
-            through_sequence_id: 0,
-        };
+        let target =
+            |add: &backend::TopicQuery| CatchupTarget { topic: add.topic.clone(), through_sequence_id: 0 };
         let added_targets = update.adds.iter().map(target).collect();
-        self.send(Frame::Applied(Applied {
-            id: update.id,
-            added_targets,
-        }))
-        .await;
+        self.send(Frame::Applied(Applied { id: update.id, added_targets })).await;
     }
 
     pub(crate) async fn messages(&self, envelopes: Vec<ServerEnvelope>) {
@@ -176,22 +155,15 @@ struct Services(Script);
 
 #[tonic::async_trait]
 impl QueryService for Services {
-    async fn query(
-        &self,
-        request: Request<QueryRequest>,
-    ) -> Result<Response<QueryResponse>, Status> {
-        (self.0.query)(request.into_inner())
-            .await
-            .map(Response::new)
+    async fn query(&self, request: Request<QueryRequest>) -> Result<Response<QueryResponse>, Status> {
+        (self.0.query)(request.into_inner()).await.map(Response::new)
     }
 
     async fn query_newest(
         &self,
         request: Request<QueryNewestRequest>,
     ) -> Result<Response<QueryNewestResponse>, Status> {
-        (self.0.query_newest)(request.into_inner())
-            .await
-            .map(Response::new)
+        (self.0.query_newest)(request.into_inner()).await.map(Response::new)
     }
 }
 
@@ -201,18 +173,14 @@ impl IdentityService for Services {
         &self,
         request: Request<GetInboxIdsRequest>,
     ) -> Result<Response<GetInboxIdsResponse>, Status> {
-        (self.0.get_inbox_ids)(request.into_inner())
-            .await
-            .map(Response::new)
+        (self.0.get_inbox_ids)(request.into_inner()).await.map(Response::new)
     }
 
     async fn verify_smart_contract_wallet_signatures(
         &self,
         request: Request<VerifySmartContractWalletSignaturesRequest>,
     ) -> Result<Response<VerifySmartContractWalletSignaturesResponse>, Status> {
-        (self.0.verify)(request.into_inner())
-            .await
-            .map(Response::new)
+        (self.0.verify)(request.into_inner()).await.map(Response::new)
     }
 }
 
@@ -226,10 +194,7 @@ impl SubscribeService for Services {
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let (frames, outgoing) = mpsc::channel(1);
-        tokio::spawn((self.0.session)(Call {
-            requests: request.into_inner(),
-            frames,
-        }));
+        tokio::spawn((self.0.session)(Call { requests: request.into_inner(), frames }));
         Ok(Response::new(ReceiverStream::new(outgoing)))
     }
 
@@ -275,10 +240,7 @@ impl Service<http::Request<Body>> for RawPublish {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        assert_eq!(
-            request.uri().path(),
-            "/xmtp.backend.v1.PublishService/Publish"
-        );
+        assert_eq!(request.uri().path(), "/xmtp.backend.v1.PublishService/Publish");
         let service = self.clone();
         Box::pin(async move {
             let codec = ProstCodec::<PublishResponse, RawRequest>::default();
@@ -374,13 +336,8 @@ pub(crate) fn meta(topic: Topic, sequence_id: u64) -> EnvelopeMeta {
 }
 
 pub(crate) fn client_envelope(data: Vec<u8>) -> ClientEnvelope {
-    let message = GroupMessage {
-        data,
-        ..Default::default()
-    };
-    ClientEnvelope {
-        payload: Some(Payload::GroupMessage(message)),
-    }
+    let message = GroupMessage { data, ..Default::default() };
+    ClientEnvelope { payload: Some(Payload::GroupMessage(message)) }
 }
 
 pub(crate) fn envelope(topic: Topic, sequence_id: u64) -> ServerEnvelope {
@@ -401,19 +358,10 @@ pub(crate) fn numbered(n: u32) -> Topic {
 }
 
 pub(crate) fn queries(envelopes: Vec<ServerEnvelope>, has_more: bool) -> Script {
-    let page = QueryResponse {
-        envelopes,
-        continuation: Some(Continuation { has_more }),
-    };
-    Script {
-        query: answer(move |_| Ok(page.clone())),
-        ..Script::default()
-    }
+    let page = QueryResponse { envelopes, continuation: Some(Continuation { has_more }) };
+    Script { query: answer(move |_| Ok(page.clone())), ..Script::default() }
 }
 
 pub(crate) fn publishes(response: Result<PublishResponse, Status>) -> Script {
-    Script {
-        publish: answer(move |_| response.clone()),
-        ..Script::default()
-    }
+    Script { publish: answer(move |_| response.clone()), ..Script::default() }
 }

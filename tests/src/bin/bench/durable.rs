@@ -56,10 +56,7 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
             let lap = Lap::start();
             let applied = traffic::attempt(&bob, topic).await?;
             lap.add_to(&mut processing.ours);
-            ensure!(
-                (1..=left).contains(&applied),
-                "{applied} of {left} messages were applied"
-            );
+            ensure!((1..=left).contains(&applied), "{applied} of {left} messages were applied");
             left -= applied;
             let lap = Lap::start();
             raw.decrypt(applied)?;
@@ -68,10 +65,7 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
         for portion in turn.chunks(HANDOUTS) {
             let lap = Lap::start();
             for _ in portion {
-                consumer
-                    .next()
-                    .await?
-                    .context("a message was not handed out")?;
+                consumer.next().await?.context("a message was not handed out")?;
             }
             consumer.acknowledge().await?;
             lap.add_to(&mut delivery.ours);
@@ -80,10 +74,7 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
             lap.add_to(&mut delivery.floor);
         }
     }
-    ensure!(
-        consumer.next().await?.is_none(),
-        "more was handed out than was sent"
-    );
+    ensure!(consumer.next().await?.is_none(), "more was handed out than was sent");
     consumer.release().await?;
     bob.audit().await;
     floor.store.close().await;
@@ -91,11 +82,7 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
     bob.store.close().await;
 
     let ours = admission.ours + processing.ours + delivery.ours;
-    let whole = Pair {
-        floor: processing.floor,
-        ours,
-        messages,
-    };
+    let whole = Pair { floor: processing.floor, ours, messages };
     let of_all = |pair: Pair| Pair { messages, ..pair };
     Ok(Round::from([
         (WHOLE, whole),

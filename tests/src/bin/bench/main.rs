@@ -4,10 +4,7 @@
 //! the whole is repeated, and the round with the median ratio is reported, so that a machine that slows down for a
 //! while slows both.
 
-#![allow(
-    clippy::print_stdout,
-    reason = "measurements are this program's output"
-)]
+#![allow(clippy::print_stdout, reason = "measurements are this program's output")]
 
 mod durable;
 mod measure;

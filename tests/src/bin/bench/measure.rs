@@ -27,18 +27,12 @@ pub(crate) type Round = BTreeMap<&'static str, Pair>;
 
 /// Prints the round with the median ratio, and the ratios of all.
 pub(crate) fn report(name: &str, rounds: &[Round]) {
-    let mut pairs: Vec<Pair> = rounds
-        .iter()
-        .filter_map(|round| round.get(name).copied())
-        .collect();
+    let mut pairs: Vec<Pair> = rounds.iter().filter_map(|round| round.get(name).copied()).collect();
     pairs.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let Some(median) = pairs.get(pairs.len() / 2) else {
         return;
     };
-    let ratios: Vec<String> = pairs
-        .iter()
-        .map(|pair| format!("{:.3}", pair.ratio()))
-        .collect();
+    let ratios: Vec<String> = pairs.iter().map(|pair| format!("{:.3}", pair.ratio())).collect();
     println!("{name}: ratios {}", ratios.join(" "));
     println!(
         r#"{{"bench":"{name}","ratio":{:.4},"floor_us":{:.2},"measured_us":{:.2},"unit":"per message"}}"#,

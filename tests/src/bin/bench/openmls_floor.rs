@@ -28,11 +28,7 @@ impl Member {
             credential: BasicCredential::new(name.as_bytes().to_vec()).into(),
             signature_key: signer.to_public_vec().into(),
         };
-        Ok(Self {
-            provider,
-            signer,
-            credential,
-        })
+        Ok(Self { provider, signer, credential })
     }
 }
 
@@ -61,23 +57,15 @@ impl Receiver {
             .use_ratchet_tree_extension(true)
             .sender_ratchet_configuration(window)
             .build();
-        let mut group = MlsGroup::new(
-            &sender.provider,
-            &sender.signer,
-            &create,
-            sender.credential.clone(),
-        )?;
+        let mut group = MlsGroup::new(&sender.provider, &sender.signer, &create, sender.credential.clone())?;
         let package = KeyPackage::builder().build(
             SUITE,
             &receiver.provider,
             &receiver.signer,
             receiver.credential.clone(),
         )?;
-        let (_, welcome, _) = group.add_members(
-            &sender.provider,
-            &sender.signer,
-            &[package.key_package().clone()],
-        )?;
+        let (_, welcome, _) =
+            group.add_members(&sender.provider, &sender.signer, &[package.key_package().clone()])?;
         group.merge_pending_commit(&sender.provider)?;
         let welcome = MlsMessageIn::tls_deserialize_exact(welcome.tls_serialize_detached()?)?;
         let MlsMessageBodyIn::Welcome(welcome) = welcome.extract() else {
@@ -90,11 +78,7 @@ impl Receiver {
             anyhow::Ok(message.to_bytes()?)
         });
         let messages = messages.collect::<Result<Vec<_>>>()?.into_iter();
-        Ok(Self {
-            member: receiver,
-            group: joined,
-            messages,
-        })
+        Ok(Self { member: receiver, group: joined, messages })
     }
 
     /// Decrypts the next messages, from their bytes to their plaintexts.
@@ -102,11 +86,9 @@ impl Receiver {
         for _ in 0..count {
             let bytes = self.messages.next().context("no message is left")?;
             let message = MlsMessageIn::tls_deserialize(&mut bytes.as_slice())?;
-            let processed = self
-                .group
-                .process_message(&self.member.provider, message.try_into_protocol_message()?)?;
-            let ProcessedMessageContent::ApplicationMessage(message) = processed.into_content()
-            else {
+            let processed =
+                self.group.process_message(&self.member.provider, message.try_into_protocol_message()?)?;
+            let ProcessedMessageContent::ApplicationMessage(message) = processed.into_content() else {
                 bail!("not an application message");
             };
             std::hint::black_box(message.into_bytes());

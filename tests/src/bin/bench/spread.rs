@@ -58,16 +58,8 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
 }
 
 /// Gives every group `portion` messages at a time until each had `messages`.
-async fn take_turns(
-    peer: &Peer,
-    streams: &mut [Stream],
-    messages: usize,
-    portion: usize,
-) -> Result<Pair> {
-    let mut times = Pair {
-        messages: messages * streams.len(),
-        ..Pair::default()
-    };
+async fn take_turns(peer: &Peer, streams: &mut [Stream], messages: usize, portion: usize) -> Result<Pair> {
+    let mut times = Pair { messages: messages * streams.len(), ..Pair::default() };
     let mut left = messages;
     while left > 0 {
         let count = portion.min(left);
@@ -80,18 +72,11 @@ async fn take_turns(
         }
         let mut pending: Vec<_> = streams.iter().map(|_| count).collect();
         while pending.iter().any(|count| *count > 0) {
-            for (stream, left) in streams
-                .iter_mut()
-                .zip(&mut pending)
-                .filter(|(_, left)| **left > 0)
-            {
+            for (stream, left) in streams.iter_mut().zip(&mut pending).filter(|(_, left)| **left > 0) {
                 let lap = Lap::start();
                 let applied = traffic::attempt(peer, stream.topic).await?;
                 lap.add_to(&mut times.ours);
-                ensure!(
-                    (1..=*left).contains(&applied),
-                    "{applied} of {left} messages were applied"
-                );
+                ensure!((1..=*left).contains(&applied), "{applied} of {left} messages were applied");
                 *left -= applied;
                 let lap = Lap::start();
                 stream.raw.decrypt(applied)?;

@@ -10,15 +10,13 @@ use sqlx::QueryBuilder;
 
 const TABLES: Migrations = Migrations {
     owner: "bench",
-    steps: &[
-        "CREATE TABLE bench_rows (topic BLOB NOT NULL, sequence_id INTEGER NOT NULL, \
+    steps: &["CREATE TABLE bench_rows (topic BLOB NOT NULL, sequence_id INTEGER NOT NULL, \
              kind INTEGER NOT NULL, server_ns INTEGER NOT NULL, expiry_ns INTEGER NOT NULL, \
              hash BLOB NOT NULL, is_commit_or_proposal INTEGER NOT NULL, \
              stored_bytes INTEGER NOT NULL, payload BLOB NOT NULL, \
              PRIMARY KEY (topic, sequence_id)) STRICT; \
          CREATE TABLE bench_position (id INTEGER PRIMARY KEY, at INTEGER NOT NULL) STRICT; \
-         INSERT INTO bench_position VALUES (1, 0);",
-    ],
+         INSERT INTO bench_position VALUES (1, 0);"],
 };
 
 /// A database of its own, opened as every other is.
@@ -31,21 +29,15 @@ impl Floor {
     pub(crate) async fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("floor.db");
-        let options = OpenOptions::new(path, DatabaseKey::generate(), vec![TABLES])
-            .clock(Arc::new(SystemClock));
+        let options =
+            OpenOptions::new(path, DatabaseKey::generate(), vec![TABLES]).clock(Arc::new(SystemClock));
         let store = Store::open(options).await?;
-        Ok(Self {
-            store,
-            _folder: folder,
-        })
+        Ok(Self { store, _folder: folder })
     }
 
     /// The rows of a batch in one statement and one transaction.
     pub(crate) async fn insert(&self, topic: Topic, batch: Vec<ServerEnvelope>) -> Result<()> {
-        let rows = batch
-            .into_iter()
-            .map(received)
-            .collect::<Result<Vec<_>, _>>()?;
+        let rows = batch.into_iter().map(received).collect::<Result<Vec<_>, _>>()?;
         self.store
             .write("floor", move |tx| {
                 Box::pin(async move {

@@ -4,9 +4,7 @@ use anyhow::{Context as _, Result};
 use highwater_mls::{MlsError, Resolutions, Trial};
 use highwater_processing::ProcessingError;
 use highwater_tests::{Peer, World};
-use highwater_wire::proto::backend::{
-    ClientEnvelope, GroupMessage, ServerEnvelope, client_envelope,
-};
+use highwater_wire::proto::backend::{ClientEnvelope, GroupMessage, ServerEnvelope, client_envelope};
 use highwater_wire::proto::contents::{PlaintextEnvelope, plaintext_envelope};
 use highwater_wire::{GroupId, PrefixCursor, Topic};
 use prost::Message as _;
@@ -18,15 +16,11 @@ pub(crate) const CONTENT_BYTES: usize = 256;
 pub(crate) fn plaintexts(count: usize) -> Vec<Vec<u8>> {
     let plaintext = |index: usize| PlaintextEnvelope {
         content: Some(plaintext_envelope::Content::V1(plaintext_envelope::V1 {
-            content: (0..CONTENT_BYTES)
-                .map(|at| (index.wrapping_mul(31) + at) as u8)
-                .collect(),
+            content: (0..CONTENT_BYTES).map(|at| (index.wrapping_mul(31) + at) as u8).collect(),
             idempotency_key: format!("{index:032x}"),
         })),
     };
-    (0..count)
-        .map(|index| plaintext(index).encode_to_vec())
-        .collect()
+    (0..count).map(|index| plaintext(index).encode_to_vec()).collect()
 }
 
 /// Encrypts and publishes on behalf of a member, and gives back what the backend sends for it. The sender keeps no
@@ -41,11 +35,8 @@ pub(crate) async fn publish(
     let encrypted = sender
         .write(move |tx| {
             Box::pin(async move {
-                let mut trial = Trial::load(tx, group)
-                    .await?
-                    .ok_or(MlsError::Damaged("group"))?;
-                let encrypted: Result<Vec<_>, _> =
-                    given.iter().map(|plain| trial.encrypt(plain)).collect();
+                let mut trial = Trial::load(tx, group).await?.ok_or(MlsError::Damaged("group"))?;
+                let encrypted: Result<Vec<_>, _> = given.iter().map(|plain| trial.encrypt(plain)).collect();
                 trial.store(tx).await?;
                 encrypted
             })
@@ -54,11 +45,7 @@ pub(crate) async fn publish(
     let topic = Topic::group(group);
     let mut sent = Vec::with_capacity(encrypted.len());
     for data in encrypted {
-        let message = GroupMessage {
-            data,
-            sender_hmac: Vec::new(),
-            should_push: true,
-        };
+        let message = GroupMessage { data, sender_hmac: Vec::new(), should_push: true };
         let payload = Some(client_envelope::Payload::GroupMessage(message));
         let at = world.publish_on(topic, ClientEnvelope { payload });
         sent.push(world.stored(topic, at).context("just published")?);
@@ -70,32 +57,21 @@ pub(crate) async fn publish(
 pub(crate) async fn reader(peer: &Peer, topic: Topic) -> Result<PrefixCursor> {
     let received = peer
         .store
-        .read("bench", move |tx| {
-            Box::pin(async move { highwater_receipt::received(tx, topic).await })
-        })
+        .read("bench", move |tx| Box::pin(async move { highwater_receipt::received(tx, topic).await }))
         .await?;
     Ok(PrefixCursor::new(topic, received.cursor()))
 }
 
 /// Validates what came and admits it: from the backend's envelopes to committed pending rows.
-pub(crate) async fn admit(
-    peer: &Peer,
-    reader: &mut PrefixCursor,
-    batch: Vec<ServerEnvelope>,
-) -> Result<()> {
+pub(crate) async fn admit(peer: &Peer, reader: &mut PrefixCursor, batch: Vec<ServerEnvelope>) -> Result<()> {
     let rows = batch.len();
     let prefix = reader.extend(batch)?;
     let end = prefix.last();
     let admission = peer
         .store
-        .write("bench", move |tx| {
-            Box::pin(async move { highwater_receipt::admit(tx, &prefix).await })
-        })
+        .write("bench", move |tx| Box::pin(async move { highwater_receipt::admit(tx, &prefix).await }))
         .await?;
-    anyhow::ensure!(
-        admission.received().cursor() == end,
-        "{rows} envelopes don't fit one admission"
-    );
+    anyhow::ensure!(admission.received().cursor() == end, "{rows} envelopes don't fit one admission");
     Ok(())
 }
 

@@ -43,11 +43,7 @@ impl Peer {
         let mut envelopes = Vec::new();
         for (topic, floor) in &mut self.registered {
             let log = self.logs.get(topic).map_or(&[][..], Vec::as_slice);
-            for id in log
-                .iter()
-                .filter(|id| **id > *floor)
-                .take(rng.random_range(0..4))
-            {
+            for id in log.iter().filter(|id| **id > *floor).take(rng.random_range(0..4)) {
                 envelopes.push(envelope(*topic, *id));
             }
             if let Some(last) = envelopes.last().filter(|last| of(last).0 == *topic) {
@@ -125,9 +121,8 @@ impl Session {
             added: update.added.clone(),
             removed: update.removed.clone(),
         };
-        let cursor = |(topic, cursor): (&Topic, &PrefixCursor)| {
-            (*topic, PrefixCursor::new(*topic, cursor.last()))
-        };
+        let cursor =
+            |(topic, cursor): (&Topic, &PrefixCursor)| (*topic, PrefixCursor::new(*topic, cursor.last()));
         Self {
             started: self.started,
             last_update: self.last_update,
@@ -145,10 +140,9 @@ fn spoiled(rng: &mut StdRng, frame: &SubscribeResponse) -> Option<SubscribeRespo
     match &mut response {
         Response::Applied(applied) => match rng.random_range(0..3) {
             0 => applied.id += 1,
-            1 => applied.added_targets.push(CatchupTarget {
-                topic: Some(topic(0xee).to_proto()),
-                through_sequence_id: 0,
-            }),
+            1 => applied
+                .added_targets
+                .push(CatchupTarget { topic: Some(topic(0xee).to_proto()), through_sequence_id: 0 }),
             _ => {
                 applied.added_targets.pop()?;
             }
@@ -164,9 +158,7 @@ fn spoiled(rng: &mut StdRng, frame: &SubscribeResponse) -> Option<SubscribeRespo
         }
         _ => return None,
     }
-    Some(SubscribeResponse {
-        response: Some(response),
-    })
+    Some(SubscribeResponse { response: Some(response) })
 }
 
 /// Shows: STR-006, STR-060, PROC-001.
@@ -181,8 +173,5 @@ fn one_broken_rule_anywhere_in_a_schedule_is_noticed() {
             }
         });
     }
-    assert!(
-        noticed > 1_000,
-        "the schedules have to reach something: {noticed}"
-    );
+    assert!(noticed > 1_000, "the schedules have to reach something: {noticed}");
 }
