@@ -351,6 +351,14 @@ impl Peer {
             };
             let mut helped = self.supply(world, needs).await;
             for need in needs {
+                if let Need::Pointee { destination } = *need
+                    && let Some(body) = world.first_welcome(destination)
+                    && resolutions.get(need).is_none()
+                {
+                    let body = Proof::Pointee(body.encode_to_vec());
+                    resolutions.insert(need.clone(), Resolution::Ready(body));
+                    helped = true;
+                }
                 if let Need::Prefix { topic, through } = *need
                     && resolutions.get(need).is_none()
                 {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use highwater_wire::proto::backend::{
-    ClientEnvelope, Cursor as WireCursor, EnvelopeMeta, MessageHash, ServerEnvelope, client_envelope,
-    message_hash, welcome_message,
+    ClientEnvelope, Cursor as WireCursor, EnvelopeMeta, MessageHash, ServerEnvelope, WelcomeMessage,
+    client_envelope, message_hash, welcome_message,
 };
 use highwater_wire::{Cursor, GroupId, InstallationKey, OrderedPrefix, PrefixCursor, SequenceId, Topic};
 use prost::Message as _;
@@ -80,6 +80,15 @@ impl World {
         let envelopes = self.topics.get(&topic)?;
         let index = envelopes.binary_search_by_key(&at.get(), id).ok()?;
         envelopes.get(index).cloned()
+    }
+
+    /// The first Welcome on a pointer's destination.
+    pub fn first_welcome(&self, destination: [u8; 32]) -> Option<&WelcomeMessage> {
+        let stored = self.topics.get(&Topic::welcome_destination(destination))?.first()?;
+        match stored.envelope.as_ref()?.payload.as_ref()? {
+            client_envelope::Payload::WelcomeMessage(body) => Some(body),
+            _ => None,
+        }
     }
 
     /// The newest envelope of a topic.

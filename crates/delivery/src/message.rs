@@ -87,6 +87,24 @@ pub struct StoredMessage {
     pub deleted: bool,
 }
 
+impl From<StoredMessage> for NewMessage {
+    /// The message without what became of it here.
+    fn from(stored: StoredMessage) -> Self {
+        Self {
+            id: stored.id,
+            group: stored.group,
+            kind: stored.kind,
+            sender_inbox: stored.sender_inbox,
+            sender_installation: stored.sender_installation,
+            sent_ns: stored.sent_ns,
+            idempotency_key: stored.idempotency_key,
+            content: stored.content,
+            sequence_id: stored.sequence_id,
+            expires_ns: stored.expires_ns,
+        }
+    }
+}
+
 /// What a message counts in a local read besides its texts and content.
 const FIXED_BYTES: u64 = 256;
 

@@ -74,7 +74,8 @@ impl From<WelcomeFailure> for Obstacle {
 
 /// Attempts one pending Welcome, in one transaction on fresh state.
 ///
-/// `resolutions` answers the needs of an earlier attempt. Dropping the future doesn't split the transaction.
+/// `resolutions` answers the needs of an earlier attempt. At or after its deadline, a Welcome whose needs were answered
+/// and that still can't be installed expires (STR-115). Dropping the future doesn't split the transaction.
 ///
 /// # Errors
 /// [`JoinError`] when the attempt could not be carried out; nothing changed then.
@@ -115,7 +116,10 @@ async fn run(
                 }
             });
             let held = hold::record(tx, sequence_id, code, &detail, deadline).await?;
-            if held.deadline_ns.is_some_and(|deadline| deadline <= now) {
+            // The attempt that ends a Welcome is one whose needs somebody looked for: a client that was away for longer
+            // than the deadline gets to ask first.
+            let asked = needs.iter().all(|need| resolutions.get(need).is_some());
+            if asked && held.deadline_ns.is_some_and(|deadline| deadline <= now) {
                 outcome::settle(tx, topic, sequence_id, "expired", None).await?;
                 return Ok(JoinReport::Expired);
             }

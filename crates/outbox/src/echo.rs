@@ -105,7 +105,7 @@ async fn seal_welcomes(
     };
     let recipients: Vec<Recipient> =
         postcard::from_bytes(row.get(1)).map_err(|_| OutboxError::Damaged("recipients"))?;
-    recipients.iter().map(|recipient| Ok(highwater_mls::seal_welcome(welcome, anchor, recipient)?)).collect()
+    Ok(highwater_mls::seal_welcomes(welcome, anchor, &recipients)?)
 }
 
 /// The echo came too late for its epoch: the intent goes back to the queue and is prepared again, a message under the

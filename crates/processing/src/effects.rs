@@ -15,13 +15,21 @@ use crate::{ProcessingError, Reason, rejection};
 pub(crate) struct Effects {
     group: GroupId,
     messages: Vec<NewMessage>,
+    /// Which of `messages` are from somebody who was a super admin at that point of the topic.
+    by_super_admin: Vec<bool>,
     rejected: Vec<(SequenceId, Reason)>,
     proposals: Vec<(u64, SequenceId)>,
 }
 
 impl Effects {
     pub(crate) fn new(group: GroupId) -> Self {
-        Self { group, messages: Vec::new(), rejected: Vec::new(), proposals: Vec::new() }
+        Self {
+            group,
+            messages: Vec::new(),
+            by_super_admin: Vec::new(),
+            rejected: Vec::new(),
+            proposals: Vec::new(),
+        }
     }
 
     pub(crate) fn rejected(&mut self, sequence_id: SequenceId, reason: Reason) {
@@ -47,6 +55,7 @@ impl Effects {
             Ok(Some(plaintext_envelope::Content::V2(_))) => return Settled::Applied,
             Ok(None) | Err(_) => return Settled::Rejected(Reason::Malformed),
         };
+        self.by_super_admin.push(components.super_admins.contains(&sender.inbox));
         self.messages.push(NewMessage {
             id: MessageId::derive(self.group, &v1.idempotency_key, &v1.content),
             group: self.group,
@@ -72,6 +81,7 @@ impl Effects {
     ) -> Result<(), ProcessingError> {
         let content = facts.transcript();
         let key = envelope.sequence_id.get().to_string();
+        self.by_super_admin.push(false);
         self.messages.push(NewMessage {
             id: MessageId::derive(self.group, &key, &content),
             group: self.group,
@@ -117,7 +127,11 @@ impl Effects {
     pub(crate) async fn flush(&mut self, tx: &mut WriteTx, topic: Topic) -> Result<(), ProcessingError> {
         if !self.messages.is_empty() {
             highwater_delivery::insert_published(tx, &self.messages).await?;
+            for (message, by_super_admin) in self.messages.iter().zip(&self.by_super_admin) {
+                highwater_delivery::apply_deletion(tx, message, *by_super_admin).await?;
+            }
             self.messages.clear();
+            self.by_super_admin.clear();
         }
         rejection::record(tx, topic, &self.rejected).await?;
         self.rejected.clear();

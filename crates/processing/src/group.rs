@@ -216,22 +216,26 @@ impl Run {
             return Ok(Settled::Rejected(Reason::OwnAlreadyHandled));
         }
         match matched.asked {
-            MatchedIntent::Message(_) => match own_echo(self.trial.epoch(), matched.epoch) {
+            MatchedIntent::Message(id) => match own_echo(self.trial.epoch(), matched.epoch) {
                 OwnEcho::Stale => {
                     highwater_outbox::echo_stale(tx, matched).await?;
                     Ok(Settled::Rejected(Reason::OwnStale))
                 }
                 OwnEcho::Apply => {
                     self.effects.flush(tx, self.topic).await?;
-                    let expires = self.trial.components()?.expiry(envelope.server_ns);
+                    let components = self.trial.components()?;
                     highwater_outbox::echo_applied(
                         tx,
                         matched,
                         envelope.sequence_id,
                         envelope.server_ns,
-                        expires,
+                        components.expiry(envelope.server_ns),
                     )
                     .await?;
+                    if let Some(confirmed) = highwater_delivery::message(tx, id).await? {
+                        let by_super_admin = components.super_admins.contains(&confirmed.sender_inbox);
+                        highwater_delivery::apply_deletion(tx, &confirmed.into(), by_super_admin).await?;
+                    }
                     Ok(Settled::Applied)
                 }
             },

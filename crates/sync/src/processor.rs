@@ -1,6 +1,6 @@
 //! The processor driver: attempts what is pending, Welcomes included, and has their needs looked after.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use highwater_delivery::ConversationState;
@@ -22,8 +22,8 @@ pub(crate) async fn run(shared: Shared) {
         scheduler: Scheduler::default(),
         resolutions: Resolutions::default(),
         resolving: JoinSet::new(),
-        parents: BTreeSet::new(),
-        due_welcomes: BTreeSet::new(),
+        parents: BTreeMap::new(),
+        due_welcomes: BTreeMap::new(),
         next_welcome: None,
         waiting: Vec::new(),
         shared,
@@ -71,9 +71,10 @@ struct Processor {
     /// Answers so far. Kept for the process's life: proofs don't go stale.
     resolutions: Resolutions,
     resolving: JoinSet<(Parent, Resolutions)>,
-    parents: BTreeSet<Parent>,
-    /// Welcomes whose needs were resolved: attempted before their retry is due.
-    due_welcomes: BTreeSet<SequenceId>,
+    /// Whose needs are being looked after, and whether the answer decides a Welcome past its deadline.
+    parents: BTreeMap<Parent, bool>,
+    /// Welcomes whose needs were answered: attempted with these answers, before their retry is due.
+    due_welcomes: BTreeMap<SequenceId, Resolutions>,
     /// How long until the earliest held Welcome is tried again.
     next_welcome: Option<Duration>,
     /// What the scheduler wants done at the next look.
@@ -96,11 +97,11 @@ impl Processor {
             }
         }
         if let Some(topic) = work.welcome_topic {
-            let due = std::mem::take(&mut self.due_welcomes);
-            let welcomes: BTreeSet<_> = work.welcomes.into_iter().chain(due).collect();
+            let mut due = std::mem::take(&mut self.due_welcomes);
+            let welcomes: BTreeSet<_> = work.welcomes.into_iter().chain(due.keys().copied()).collect();
             for sequence_id in welcomes {
-                if !self.parents.contains(&Parent::Welcome(sequence_id)) {
-                    busy |= self.join(topic, sequence_id).await?;
+                if !self.parents.contains_key(&Parent::Welcome(sequence_id)) {
+                    busy |= self.join(topic, sequence_id, due.remove(&sequence_id)).await?;
                 }
             }
         }
@@ -147,7 +148,7 @@ impl Processor {
         let mut ended = None;
         for action in actions {
             match action {
-                Action::Resolve(topic, needs) => self.resolve(Parent::Topic(topic), needs),
+                Action::Resolve(topic, needs) => self.resolve(Parent::Topic(topic), needs, false),
                 Action::Attempt(topic) => {
                     let attempt =
                         highwater_processing::attempt(&self.shared.store, topic, self.resolutions.clone());
@@ -165,20 +166,31 @@ impl Processor {
     }
 
     /// Attempts one Welcome. Says whether it was settled.
-    async fn join(&mut self, topic: Topic, sequence_id: SequenceId) -> Result<bool, SyncError> {
-        let report =
-            highwater_join::attempt(&self.shared.store, topic, sequence_id, self.resolutions.clone()).await?;
-        if let JoinReport::Held { needs, .. } = report {
-            self.resolve(Parent::Welcome(sequence_id), needs);
+    async fn join(
+        &mut self,
+        topic: Topic,
+        sequence_id: SequenceId,
+        answers: Option<Resolutions>,
+    ) -> Result<bool, SyncError> {
+        let mut resolutions = self.resolutions.clone();
+        for (need, resolution) in answers.iter().flat_map(Resolutions::iter) {
+            resolutions.insert(need.clone(), resolution.clone());
+        }
+        let store = &self.shared.store;
+        let report = highwater_join::attempt(store, topic, sequence_id, resolutions).await?;
+        if let JoinReport::Held { needs, held } = report {
+            let last_chance = held.deadline_ns.is_some_and(|deadline| deadline <= store.now_ns());
+            self.resolve(Parent::Welcome(sequence_id), needs, last_chance);
             return Ok(false);
         }
         Ok(true)
     }
 
-    fn resolve(&mut self, parent: Parent, needs: Vec<Need>) {
-        if needs.is_empty() || !self.parents.insert(parent) {
+    fn resolve(&mut self, parent: Parent, needs: Vec<Need>, decides: bool) {
+        if needs.is_empty() || self.parents.contains_key(&parent) {
             return;
         }
+        self.parents.insert(parent, decides);
         let shared = self.shared.clone();
         self.resolving.spawn(async move { (parent, resolve(&shared, needs).await) });
     }
@@ -199,12 +211,15 @@ impl Processor {
         Some(())
     }
 
-    fn resolved(&mut self, parent: Parent, resolutions: Resolutions) {
-        self.parents.remove(&parent);
-        let mut helped = false;
-        for (need, resolution) in resolutions.iter() {
-            helped |= !matches!(resolution, Resolution::Retry { .. });
-            self.resolutions.insert(need.clone(), resolution.clone());
+    fn resolved(&mut self, parent: Parent, answers: Resolutions) {
+        let decides = self.parents.remove(&parent).unwrap_or_default();
+        let mut helped = decides && !answers.is_empty();
+        for (need, resolution) in answers.iter() {
+            // What isn't there now may be there next time: only proofs are kept.
+            if !matches!(resolution, Resolution::Retry { .. }) {
+                helped = true;
+                self.resolutions.insert(need.clone(), resolution.clone());
+            }
         }
         // Without an answer the parent waits for its own retry, which backs off.
         if !helped {
@@ -215,7 +230,7 @@ impl Processor {
                 self.waiting.extend(self.scheduler.on(self.shared.now(), Event::Resolved(topic)));
             }
             Parent::Welcome(sequence_id) => {
-                self.due_welcomes.insert(sequence_id);
+                self.due_welcomes.insert(sequence_id, answers);
             }
         }
     }

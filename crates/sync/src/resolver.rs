@@ -55,24 +55,19 @@ impl ReferenceWaits {
     }
 }
 
-/// Resolves needs one by one; the failure of one doesn't touch the others.
+/// Resolves needs one by one; the failure of one doesn't touch the others. A need for which the backend couldn't be
+/// asked has no answer at all.
 pub(crate) async fn resolve(shared: &Shared, needs: Vec<Need>) -> Resolutions {
-    let mut resolutions = Resolutions::default();
-    let resolved = futures::future::join_all(needs.into_iter().map(|need| async move {
-        let resolution = match shared.dependency_requests.acquire().await {
-            Ok(_permit) => resolve_one(shared, &need).await,
-            Err(_) => Resolution::Retry { reason: "the client is closing".into() },
-        };
-        (need, resolution)
-    }))
-    .await;
-    for (need, resolution) in resolved {
-        resolutions.insert(need, resolution);
-    }
-    resolutions
+    let asked = needs.into_iter().map(|need| async move {
+        // The semaphore is never closed.
+        let _permit = shared.dependency_requests.acquire().await.ok()?;
+        let answer = resolve_one(shared, &need).await?;
+        Some((need, answer))
+    });
+    futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
-async fn resolve_one(shared: &Shared, need: &Need) -> Resolution {
+async fn resolve_one(shared: &Shared, need: &Need) -> Option<Resolution> {
     let resolved = match need {
         Need::Identity { inbox, sequence_id } => identity(shared, *inbox, *sequence_id).await,
         Need::InboxHead { inbox } => inbox_head(shared, *inbox)
@@ -99,10 +94,13 @@ async fn resolve_one(shared: &Shared, need: &Need) -> Resolution {
             }),
         Need::Pointee { destination } => pointee(shared, *destination).await,
     };
-    resolved.unwrap_or_else(|error| {
-        tracing::debug!(%error, "a dependency was not resolved");
-        Resolution::Retry { reason: error.to_string() }
-    })
+    match resolved {
+        Ok(resolution) => Some(resolution),
+        Err(error) => {
+            tracing::debug!(%error, "a dependency was not resolved");
+            None
+        }
+    }
 }
 
 /// The identity prefix through exactly N: fetched from the primary and verified, or proven absent.
@@ -231,8 +229,10 @@ async fn process(shared: &Shared, topic: Topic) -> Result<Stop, SyncError> {
                     return Ok(Stop::Held(hold));
                 }
                 for need in verifications {
-                    let resolution = Box::pin(resolve_one(shared, &need)).await;
-                    resolutions.insert(need, resolution);
+                    match Box::pin(resolve_one(shared, &need)).await {
+                        Some(resolution) => resolutions.insert(need, resolution),
+                        None => return Ok(Stop::Held(hold)),
+                    }
                 }
             }
             stop => return Ok(stop),

@@ -1,7 +1,8 @@
 use highwater_outbox::{ChangeRequest, Outcome};
 use highwater_tests::{Peer, World};
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
-use highwater_wire::{PayloadIdentity, Topic};
+use highwater_wire::proto::contents::{ContentTypeId, DeleteMessage, EncodedContent};
+use highwater_wire::{MessageId, PayloadIdentity, Topic};
 use prost::Message as _;
 
 fn payload_identity(envelope: &[u8]) -> PayloadIdentity {
@@ -189,4 +190,68 @@ async fn messages_go_out_in_the_order_they_were_queued() {
     assert_eq!(bo.texts(x).await, ["m1", "m2", "m3", "m4", "m5", "m6"]);
     assert_eq!(bo.texts(y).await, ["n1", "n2", "n3"]);
     assert!(world.newest(Topic::group(x)).is_some());
+}
+
+fn deletion_of(message: MessageId) -> Vec<u8> {
+    EncodedContent {
+        r#type: Some(ContentTypeId {
+            authority_id: "xmtp.org".into(),
+            type_id: "deleteMessage".into(),
+            version_major: 1,
+            version_minor: 0,
+        }),
+        content: DeleteMessage { message_id: message.to_hex() }.encode_to_vec(),
+        ..EncodedContent::default()
+    }
+    .encode_to_vec()
+}
+
+/// The sender and a super admin may delete; another member's deletion is a message without effect.
+///
+/// Shows: PROC-037.
+#[tokio::test]
+async fn only_an_authorised_deletion_changes_its_target() {
+    let mut world = World::new();
+    let alice = Peer::new(&mut world).await;
+    let bo = Peer::new(&mut world).await;
+    let group = alice.create_group(&mut world, &[&bo]).await;
+    bo.join(&world).await;
+    bo.catch_up(&world, group).await;
+    let (_, by_alice) = alice.send(&mut world, group, "alice's").await;
+    let (_, by_bo) = bo.send(&mut world, group, "bo's").await;
+    for peer in [&alice, &bo] {
+        peer.catch_up(&world, group).await;
+    }
+    let delete = async |peer: &Peer, world: &mut World, target| {
+        let content = deletion_of(target);
+        peer.write(move |tx| {
+            Box::pin(async move { highwater_outbox::queue_message(tx, group, content, None).await })
+        })
+        .await;
+        peer.drain(world, group).await;
+        alice.catch_up(world, group).await;
+        bo.catch_up(world, group).await;
+    };
+    let deleted = async |target| {
+        let mut found = Vec::new();
+        for peer in [&alice, &bo] {
+            let stored = peer
+                .write(move |tx| Box::pin(async move { highwater_delivery::message(tx, target).await }))
+                .await
+                .unwrap();
+            found.push(stored.deleted);
+        }
+        assert_eq!(found[0], found[1], "both see the same");
+        found[0]
+    };
+    // Bo is no super admin.
+    delete(&bo, &mut world, by_alice).await;
+    assert!(!deleted(by_alice).await);
+    delete(&alice, &mut world, by_alice).await;
+    assert!(deleted(by_alice).await);
+    // Alice made the group, and is.
+    delete(&alice, &mut world, by_bo).await;
+    assert!(deleted(by_bo).await);
+    alice.audit().await;
+    bo.audit().await;
 }
