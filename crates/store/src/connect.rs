@@ -1,10 +1,11 @@
 //! Connections: how each kind is opened. The key comes first on every one of them.
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, SqliteConnection};
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -45,7 +46,7 @@ pub(crate) struct Connector {
 
 impl Connector {
     /// The settings include one that reads the schema: a wrong key shows here, and so does a lock.
-    pub(crate) async fn connect(&self, role: Role) -> Result<SqliteConnection, sqlx::Error> {
+    pub(crate) async fn connect(&self, role: Role) -> Result<Conn, sqlx::Error> {
         let writes = role == Role::Writer;
         let wait = if writes { WRITER_WAIT.min(self.busy_timeout) } else { self.busy_timeout };
         let options = SqliteConnectOptions::new()
@@ -67,7 +68,7 @@ impl Connector {
         let patience = Patience::new(self.busy_timeout);
         loop {
             match options.connect().await {
-                Ok(conn) => return Ok(conn),
+                Ok(conn) => return Ok(Conn(Some(conn))),
                 Err(error) => patience.again(error).await?,
             }
         }
@@ -78,11 +79,55 @@ impl Connector {
     }
 }
 
+/// An open connection. Dropping it waits until the driver's thread has closed the file, which takes well under a
+/// millisecond.
+///
+/// SQLCipher takes its allocator down when the process exits, whoever still uses it: a connection that were still being
+/// closed then would crash the process after its work was done.
+#[derive(Debug)]
+pub(crate) struct Conn(Option<SqliteConnection>);
+
+impl Conn {
+    /// Closes the connection without holding up the thread.
+    pub(crate) async fn close(mut self) -> Result<(), sqlx::Error> {
+        match self.0.take() {
+            Some(conn) => conn.close().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for Conn {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        self.0.as_ref().expect(UNTIL_CLOSED)
+    }
+}
+
+impl DerefMut for Conn {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        self.0.as_mut().expect(UNTIL_CLOSED)
+    }
+}
+
+const UNTIL_CLOSED: &str = "only closing and dropping take the connection, and both own it";
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        if let Some(conn) = self.0.take()
+            && let Err(error) = futures::executor::block_on(conn.close())
+        {
+            tracing::debug!(%error, "a connection did not close cleanly");
+        }
+    }
+}
+
 /// Whether SQLite here is SQLCipher. Touches no file.
 pub(crate) async fn has_cipher() -> Result<bool, sqlx::Error> {
-    let mut conn = SqliteConnectOptions::new().in_memory(true).connect().await?;
+    let mut conn = Conn(Some(SqliteConnectOptions::new().in_memory(true).connect().await?));
     let version: Option<String> =
-        sqlx::query_scalar("PRAGMA cipher_version").fetch_optional(&mut conn).await?;
+        sqlx::query_scalar("PRAGMA cipher_version").fetch_optional(&mut *conn).await?;
     Ok(version.is_some_and(|version| !version.is_empty()))
 }
 

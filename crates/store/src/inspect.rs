@@ -8,9 +8,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sqlx::{Connection as _, SqliteConnection};
+use sqlx::SqliteConnection;
 
-use crate::connect::{Connector, Role};
+use crate::connect::{Conn, Connector, Role};
 use crate::schema::{self, Migrations};
 use crate::{OpenError, StoreError};
 
@@ -92,7 +92,7 @@ async fn check(conn: &mut SqliteConnection, known: &[Migrations]) -> Result<(), 
 async fn unreadable(connector: &Connector) -> Result<OpenError, OpenError> {
     // The settings alone fail unless the file can be read.
     if let Ok(mut conn) = connector.connect(Role::Keyless).await {
-        let plain = sqlx::query("PRAGMA schema_version").fetch_one(&mut conn).await;
+        let plain = sqlx::query("PRAGMA schema_version").fetch_one(&mut *conn).await;
         close(conn).await;
         if plain.is_ok() {
             return Ok(OpenError::NotEncrypted);
@@ -127,7 +127,7 @@ fn metadata(path: &Path) -> Result<Option<Metadata>, OpenError> {
 }
 
 /// Waits until the connection is closed, so that nothing of it is left when the caller goes on.
-pub(crate) async fn close(conn: SqliteConnection) {
+pub(crate) async fn close(conn: Conn) {
     if let Err(error) = conn.close().await {
         let error = StoreError::from(error);
         tracing::warn!(%error, "a database connection didn't close in order");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::SqliteConnection;
 
-use crate::connect::{Connector, Patience, Role, has_cipher};
+use crate::connect::{Conn, Connector, Patience, Role, has_cipher};
 use crate::inspect::{self, Found};
 use crate::schema::{self, Migrations};
 use crate::{BUSY_TIMEOUT, Clock, DatabaseId, DatabaseKey, OpenError, SystemClock};
@@ -70,7 +70,7 @@ impl std::fmt::Debug for OpenOptions {
 /// A file that has been found or made usable, and the connection that writes it.
 pub(crate) struct Opened {
     pub(crate) connector: Connector,
-    pub(crate) writer: SqliteConnection,
+    pub(crate) writer: Conn,
     pub(crate) id: DatabaseId,
 }
 
@@ -100,9 +100,9 @@ pub(crate) async fn open(
 }
 
 /// A connection that writes, with the file in WAL mode.
-async fn wal_writer(connector: &Connector) -> Result<SqliteConnection, sqlx::Error> {
+async fn wal_writer(connector: &Connector) -> Result<Conn, sqlx::Error> {
     let mut writer = connector.connect(Role::Writer).await?;
-    match sqlx::query("PRAGMA journal_mode = WAL").execute(&mut writer).await {
+    match sqlx::query("PRAGMA journal_mode = WAL").execute(&mut *writer).await {
         Ok(_) => Ok(writer),
         Err(error) => {
             inspect::close(writer).await;
@@ -111,11 +111,7 @@ async fn wal_writer(connector: &Connector) -> Result<SqliteConnection, sqlx::Err
     }
 }
 
-async fn finish(
-    connector: Connector,
-    mut writer: SqliteConnection,
-    known: &[Migrations],
-) -> Result<Opened, OpenError> {
+async fn finish(connector: Connector, mut writer: Conn, known: &[Migrations]) -> Result<Opened, OpenError> {
     match prepare(&mut writer, known, connector.busy_timeout).await {
         Ok(id) => Ok(Opened { connector, writer, id }),
         Err(error) => {

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use sqlx::SqliteConnection;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Connector, Role};
+use crate::connect::{Conn, Connector, Role};
 use crate::{ACTIVE_DATABASE_POLL_INTERVAL, StoreError, inspect};
 
 /// Counts up: whoever waits looks at the database again.
@@ -16,7 +15,7 @@ pub(crate) fn wake(wakes: &watch::Sender<u64>) {
 
 /// An idle connection and the last version it has seen. SQLite counts the commits that other connections made.
 pub(crate) struct Poller {
-    conn: Option<SqliteConnection>,
+    conn: Option<Conn>,
     seen: i64,
     connector: Arc<Connector>,
 }
@@ -51,7 +50,7 @@ impl Poller {
             Some(conn) => conn,
             empty => empty.insert(self.connector.connect(Role::Reader).await?),
         };
-        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(conn).await?;
+        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(&mut **conn).await?;
         Ok(std::mem::replace(&mut self.seen, version) != version)
     }
 

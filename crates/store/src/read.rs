@@ -7,7 +7,7 @@ use sqlx::SqliteConnection;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Connector, Role};
+use crate::connect::{Conn, Connector, Role};
 use crate::store::panicked;
 use crate::{Clock, Reads, StoreError, inspect};
 
@@ -16,7 +16,7 @@ const READERS: usize = 4;
 
 /// A read transaction: one snapshot of the whole database.
 pub struct ReadTx {
-    conn: SqliteConnection,
+    conn: Conn,
     clock: Arc<dyn Clock>,
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for ReadTx {
 pub(crate) struct Readers {
     connector: Arc<Connector>,
     turns: Semaphore,
-    idle: Mutex<Vec<SqliteConnection>>,
+    idle: Mutex<Vec<Conn>>,
     /// Counts the closing of connections whose transaction was abandoned.
     tracker: TaskTracker,
 }
@@ -96,7 +96,7 @@ impl Readers {
         }
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<SqliteConnection>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Conn>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,14 +7,14 @@ use sqlx::SqliteConnection;
 use tokio::sync::Mutex;
 
 use crate::code::{self, Code};
-use crate::connect::{Connector, Role};
+use crate::connect::{Conn, Connector, Role};
 use crate::open::begin_immediate;
 use crate::store::panicked;
 use crate::{Clock, CommitGate, GateOutcome, Reads, StoreError, inspect};
 
 /// The write transaction. There is one at a time, across all processes, so what it reads stays true until it ends.
 pub struct WriteTx {
-    conn: SqliteConnection,
+    conn: Conn,
     clock: Arc<dyn Clock>,
     savepoints: u32,
 }
@@ -36,7 +36,7 @@ impl WriteTx {
     /// # Errors
     /// When the database fails; the whole transaction should then be given up.
     pub async fn savepoint(&mut self) -> Result<(), StoreError> {
-        sqlx::query("SAVEPOINT store_step").execute(&mut self.conn).await?;
+        sqlx::query("SAVEPOINT store_step").execute(&mut *self.conn).await?;
         self.savepoints += 1;
         Ok(())
     }
@@ -47,7 +47,7 @@ impl WriteTx {
     /// [`StoreError::NoSavepoint`], or when the database fails.
     pub async fn release(&mut self) -> Result<(), StoreError> {
         self.end_savepoint()?;
-        sqlx::query("RELEASE store_step").execute(&mut self.conn).await?;
+        sqlx::query("RELEASE store_step").execute(&mut *self.conn).await?;
         Ok(())
     }
 
@@ -57,8 +57,8 @@ impl WriteTx {
     /// [`StoreError::NoSavepoint`], or when the database fails.
     pub async fn rollback_to(&mut self) -> Result<(), StoreError> {
         self.end_savepoint()?;
-        sqlx::query("ROLLBACK TO store_step").execute(&mut self.conn).await?;
-        sqlx::query("RELEASE store_step").execute(&mut self.conn).await?;
+        sqlx::query("ROLLBACK TO store_step").execute(&mut *self.conn).await?;
+        sqlx::query("RELEASE store_step").execute(&mut *self.conn).await?;
         Ok(())
     }
 
@@ -88,11 +88,11 @@ impl std::fmt::Debug for WriteTx {
 #[derive(Debug)]
 pub(crate) struct Writer {
     connector: Arc<Connector>,
-    idle: Mutex<Option<SqliteConnection>>,
+    idle: Mutex<Option<Conn>>,
 }
 
 impl Writer {
-    pub(crate) fn new(connector: Arc<Connector>, conn: SqliteConnection) -> Self {
+    pub(crate) fn new(connector: Arc<Connector>, conn: Conn) -> Self {
         Self { connector, idle: Mutex::new(Some(conn)) }
     }
 
@@ -140,7 +140,7 @@ impl Writer {
             return;
         };
         // Another process that reads can prevent it; its own close does the work then.
-        if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut conn).await {
+        if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut *conn).await {
             let error = StoreError::from(error);
             tracing::warn!(%error, "the WAL could not be checked in");
         }
@@ -153,8 +153,8 @@ async fn end<T, E: From<StoreError>>(
     name: &'static str,
     gate: Option<CommitGate>,
     outcome: Result<T, E>,
-    mut conn: SqliteConnection,
-) -> (Result<GateOutcome<T>, E>, Option<SqliteConnection>) {
+    mut conn: Conn,
+) -> (Result<GateOutcome<T>, E>, Option<Conn>) {
     let value = match outcome {
         Ok(value) => value,
         Err(error) => return (Err(error), roll_back(name, conn).await),
@@ -162,7 +162,7 @@ async fn end<T, E: From<StoreError>>(
     if gate.is_some_and(|gate| !gate.admit()) {
         return (Ok(GateOutcome::Cancelled), roll_back(name, conn).await);
     }
-    let Err(error) = sqlx::query("COMMIT").execute(&mut conn).await else {
+    let Err(error) = sqlx::query("COMMIT").execute(&mut *conn).await else {
         return (Ok(GateOutcome::Committed(value)), Some(conn));
     };
     match code::of(&error) {
@@ -178,8 +178,8 @@ async fn end<T, E: From<StoreError>>(
     }
 }
 
-async fn roll_back(name: &'static str, mut conn: SqliteConnection) -> Option<SqliteConnection> {
-    match sqlx::query("ROLLBACK").execute(&mut conn).await {
+async fn roll_back(name: &'static str, mut conn: Conn) -> Option<Conn> {
+    match sqlx::query("ROLLBACK").execute(&mut *conn).await {
         Ok(_) => Some(conn),
         Err(error) => {
             // SQLite rolls back by itself after some errors, and refuses a second time. Closing settles it either way.
