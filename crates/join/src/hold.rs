@@ -37,7 +37,7 @@ pub struct HeldWelcome {
 impl HeldWelcome {
     /// Whether waiting, with nothing else changed, can help.
     pub fn is_transient(&self) -> bool {
-        self.deadline_ns.is_none()
+        !matches!(self.code.as_str(), "unknown_algorithm" | "unsupported_version" | "group_version")
     }
 }
 

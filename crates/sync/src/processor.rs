@@ -14,6 +14,8 @@ use crate::SyncError;
 use crate::engine::Shared;
 use crate::resolver::resolve;
 
+/// How many topics are attempted before the database is looked at again.
+const ATTEMPTS_PER_LOOK: usize = 8;
 /// How long the processor waits after the database failed it.
 const STORAGE_RETRY: Duration = Duration::from_millis(500);
 
@@ -24,6 +26,7 @@ pub(crate) async fn run(shared: Shared) {
         resolving: JoinSet::new(),
         parents: BTreeMap::new(),
         due_welcomes: BTreeMap::new(),
+        failed_join: false,
         next_welcome: None,
         waiting: Vec::new(),
         shared,
@@ -75,6 +78,8 @@ struct Processor {
     parents: BTreeMap<Parent, bool>,
     /// Welcomes whose needs were answered: attempted with these answers, before their retry is due.
     due_welcomes: BTreeMap<SequenceId, Resolutions>,
+    /// A join attempt failed without a verdict; its Welcome is tried again after [`STORAGE_RETRY`].
+    failed_join: bool,
     /// How long until the earliest held Welcome is tried again.
     next_welcome: Option<Duration>,
     /// What the scheduler wants done at the next look.
@@ -82,31 +87,47 @@ struct Processor {
 }
 
 impl Processor {
-    /// One look at the database and everything it makes possible. Says whether another look is worth it at once.
+    /// One look at the database and a bounded turn of what it makes possible: Welcomes that are due, then ready topics.
+    /// Says whether another look is worth it at once.
     async fn look(&mut self) -> Result<bool, SyncError> {
         let work = self.work().await?;
-        let mut busy = false;
+        let mut busy = self.join_due(work.welcome_topic, work.welcomes).await;
+        self.next_welcome = work.next_welcome_ns.map(|at| self.until(at));
         let news = Event::Pending(work.topics);
         let mut actions = std::mem::take(&mut self.waiting);
         actions.extend(self.scheduler.on(self.shared.now(), news));
-        while let Some(attempt) = self.act(actions).await? {
+        for _ in 0..ATTEMPTS_PER_LOOK {
+            let Some(attempt) = self.act(actions).await? else {
+                return Ok(busy);
+            };
             busy = true;
             actions = self.scheduler.on(self.shared.now(), attempt);
-            if self.shared.cancel.is_cancelled() {
-                return Ok(false);
-            }
         }
-        if let Some(topic) = work.welcome_topic {
-            let mut due = std::mem::take(&mut self.due_welcomes);
-            let welcomes: BTreeSet<_> = work.welcomes.into_iter().chain(due.keys().copied()).collect();
-            for sequence_id in welcomes {
-                if !self.parents.contains_key(&Parent::Welcome(sequence_id)) {
-                    busy |= self.join(topic, sequence_id, due.remove(&sequence_id)).await?;
+        // Welcomes that came in meanwhile, and a shutdown, don't wait for a long backlog.
+        self.waiting = actions;
+        Ok(busy)
+    }
+
+    /// Attempts each Welcome that is due. One whose attempt can't be carried out doesn't keep the others from theirs
+    /// (STR-080).
+    async fn join_due(&mut self, topic: Option<Topic>, ready: Vec<SequenceId>) -> bool {
+        let Some(topic) = topic else { return false };
+        let mut answers = std::mem::take(&mut self.due_welcomes);
+        let due: BTreeSet<_> = ready.into_iter().chain(answers.keys().copied()).collect();
+        let mut settled = false;
+        for sequence_id in due {
+            if self.parents.contains_key(&Parent::Welcome(sequence_id)) {
+                continue;
+            }
+            match self.join(topic, sequence_id, answers.remove(&sequence_id)).await {
+                Ok(done) => settled |= done,
+                Err(error) => {
+                    tracing::warn!(sequence_id = sequence_id.get(), %error, "a join attempt failed");
+                    self.failed_join = true;
                 }
             }
         }
-        self.next_welcome = work.next_welcome_ns.map(|at| self.until(at));
-        Ok(busy)
+        settled
     }
 
     async fn work(&self) -> Result<Work, SyncError> {
@@ -198,7 +219,8 @@ impl Processor {
     /// Waits for anything that makes another look worthwhile. `None` when the engine ends.
     async fn wait(&mut self, wakes: &mut tokio::sync::watch::Receiver<u64>) -> Option<()> {
         let until = self.scheduler.next_retry().map(|at| at.saturating_sub(self.shared.now()));
-        let until = [until, self.next_welcome].into_iter().flatten().min();
+        let failed_join = std::mem::take(&mut self.failed_join).then_some(STORAGE_RETRY);
+        let until = [until, self.next_welcome, failed_join].into_iter().flatten().min();
         tokio::select! {
             _ = self.shared.cancel.cancelled() => return None,
             changed = wakes.changed() => changed.ok()?,
