@@ -85,3 +85,8 @@ pub use highwater_sync::{
 pub use highwater_wire::{
     Cursor, GroupId, IdError, InboxId, InstallationKey, MessageId, SequenceId, Topic, TopicKind,
 };
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
