@@ -53,7 +53,7 @@ impl Replay {
         let store = self.client.store().clone();
         let reader = ReplayReader::new(store, self.from, self.selection).await?;
         let interest = if live { interest(&self.client, &scope).await? } else { None };
-        Ok(ReplayStream { client: self.client, reader, interest, wakes, live })
+        Ok(ReplayStream { client: self.client, reader, interest, wakes, live, ended: false })
     }
 }
 
@@ -66,6 +66,8 @@ pub struct ReplayStream {
     interest: Option<Interest>,
     wakes: watch::Receiver<u64>,
     live: bool,
+    /// An error was returned: the reader is over (PROC-040).
+    ended: bool,
 }
 
 impl ReplayStream {
@@ -74,9 +76,17 @@ impl ReplayStream {
     /// Cancel-safe: a call that is dropped hands out nothing.
     ///
     /// # Errors
-    /// When the database failed, or the backend could not be reached for too long.
+    /// Once, and the reader is over then: the database failed, or the backend could not be reached for too long.
     pub async fn next(&mut self) -> Option<Result<Item, Error>> {
-        self.try_next().await.transpose()
+        if self.ended {
+            return None;
+        }
+        let next = self.try_next().await;
+        if next.is_err() {
+            self.ended = true;
+            self.interest = None;
+        }
+        next.transpose()
     }
 
     async fn try_next(&mut self) -> Result<Option<Item>, Error> {

@@ -212,3 +212,16 @@ async fn what_another_client_of_the_database_stored_is_handed_out_without_a_netw
     assert_eq!(next_text(&mut stream).await, "before");
     stream.close().await;
 }
+
+/// Shows: PROC-040.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_failed_is_over() {
+    let (_backend, _alice, mut bob, group) = two().await;
+    group.send_text("kept").await.unwrap();
+    bob.sync().await.unwrap();
+    let mut replay = bob.replay(bob.beginning()).open_stored().await.unwrap();
+    assert!(replay.next().await.unwrap().is_ok());
+    bob.close().await;
+    assert!(replay.next().await.unwrap().is_err());
+    assert!(replay.next().await.is_none(), "an error is reported once");
+}
