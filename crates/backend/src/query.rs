@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 use crate::{
     config::Limits,
     refusal::store_status,
-    store::{EnvelopeStore, Identifier, ReadBounds, StoreError, StoredEnvelope, TopicRead},
+    store::{EnvelopeStore, Identifier, ReadBounds, Source, StoreError, StoredEnvelope, TopicRead},
     wallets::ContractWallets,
 };
 
@@ -79,7 +79,7 @@ impl QueryService for Reader {
             rows: limit,
             bytes: self.limits.max_response_bytes - PAGE_OVERHEAD,
         };
-        let page = self.store.read_after(&reads, bounds).await.map_err(store_status)?;
+        let page = self.store.read_after(Source::Primary, &reads, bounds).await.map_err(store_status)?;
         let has_more = page.len() < reads.len() || page.iter().any(|topic| topic.has_more);
         let envelopes = page
             .iter()

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::store::{
     AdmissionView, Arrival, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, ReadBounds,
-    ReadPage, StoreError, StoredEnvelope, Tail, TopicRead,
+    ReadPage, Source, StoreError, StoredEnvelope, Tail, TopicRead,
 };
 
 /// Connections for reads. SQLite's readers don't block each other; each costs a thread.
@@ -117,7 +117,13 @@ impl EnvelopeStore for SqliteStore {
         Ok(committed)
     }
 
-    async fn read_after(&self, reads: &[TopicRead], bounds: ReadBounds) -> Result<ReadPage, StoreError> {
+    async fn read_after(
+        &self,
+        // One file is both.
+        _source: Source,
+        reads: &[TopicRead],
+        bounds: ReadBounds,
+    ) -> Result<ReadPage, StoreError> {
         self.timed(async { read::after(&mut *self.snapshot().await?, reads, bounds).await }).await
     }
 

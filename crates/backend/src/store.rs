@@ -156,6 +156,15 @@ pub enum Committed {
     HistoryMoved,
 }
 
+/// Which copy of the data an ordered read is answered from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The database that publishes go to: a reader sees what it wrote.
+    Primary,
+    /// The database that streams are served from; it may lag behind.
+    Serving,
+}
+
 /// One topic of an ordered read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopicRead {
@@ -226,23 +235,29 @@ pub trait EnvelopeStore: Send + Sync + 'static {
     /// is stored already, or occurs earlier in `envelopes`, is answered with the stored metadata.
     async fn commit(&self, envelopes: &[NewEnvelope]) -> Result<Committed, StoreError>;
 
-    /// Reads on from the given places, from one snapshot of what every commit so far has made visible.
-    async fn read_after(&self, reads: &[TopicRead], bounds: ReadBounds) -> Result<ReadPage, StoreError>;
+    /// Reads on from the given places, from one snapshot of what every commit so far has made visible
+    /// in the source.
+    async fn read_after(
+        &self,
+        source: Source,
+        reads: &[TopicRead],
+        bounds: ReadBounds,
+    ) -> Result<ReadPage, StoreError>;
 
-    /// The given envelopes; ids that are not stored are left out.
+    /// The given envelopes, from the serving database; ids that are not stored are left out.
     async fn read_ids(&self, ids: &[SequenceId]) -> Result<Vec<StoredEnvelope>, StoreError>;
 
-    /// The greatest visible id of each topic that has one.
+    /// The greatest visible id of each topic that has one, in the serving database.
     async fn heads(&self, topics: &[Topic]) -> Result<HashMap<Topic, SequenceId>, StoreError>;
 
-    /// The newest envelope of each topic that has one; payloads are empty unless `full`.
+    /// The newest envelope in the serving database of each topic that has one; payloads are empty unless `full`.
     async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError>;
 
     /// The inbox of each identifier that has one now.
     async fn inbox_ids(&self, identifiers: &[Identifier])
     -> Result<HashMap<Identifier, InboxId>, StoreError>;
 
-    /// Starts following at the present end.
+    /// Starts following the serving database at its present end.
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError>;
 
     /// Changes whenever something may have become visible. A hint: the tailer polls as well.

@@ -20,7 +20,7 @@ use crate::{
     refusal::store_status,
     registry::{Arrived, Registry, StreamHandle},
     session::{Action, Delivery, End, Event, Frame, Page, Session},
-    store::{EnvelopeStore, ReadBounds, StoreError, TopicRead},
+    store::{EnvelopeStore, ReadBounds, Source, StoreError, TopicRead},
 };
 
 /// Inbound frames looked at before a deadline is held against the reader.
@@ -269,7 +269,7 @@ async fn capture(store: Arc<dyn EnvelopeStore>, topics: Vec<Topic>) -> Event {
 }
 
 async fn fetch(store: Arc<dyn EnvelopeStore>, reads: Vec<TopicRead>, bounds: ReadBounds) -> Event {
-    match store.read_after(&reads, bounds).await.and_then(pages) {
+    match store.read_after(Source::Serving, &reads, bounds).await.and_then(pages) {
         Ok(pages) => Event::Fetched(pages),
         Err(error) => Event::Failed(stream_status(error)),
     }

@@ -11,8 +11,8 @@ use std::{
 use highwater_backend::{
     EnvelopeStore, ServerConfig, SqliteStore, StoreError,
     store::{
-        AdmissionView, Committed, EnvelopeKey, Identifier, NewEnvelope, ReadBounds, ReadPage, StoredEnvelope,
-        Tail, TopicRead,
+        AdmissionView, Committed, EnvelopeKey, Identifier, NewEnvelope, ReadBounds, ReadPage, Source,
+        StoredEnvelope, Tail, TopicRead,
     },
 };
 use highwater_wire::{InboxId, SequenceId, Topic};
@@ -71,9 +71,14 @@ impl EnvelopeStore for FaultyStore {
         self.inner.commit(envelopes).await
     }
 
-    async fn read_after(&self, reads: &[TopicRead], bounds: ReadBounds) -> Result<ReadPage, StoreError> {
+    async fn read_after(
+        &self,
+        source: Source,
+        reads: &[TopicRead],
+        bounds: ReadBounds,
+    ) -> Result<ReadPage, StoreError> {
         self.check()?;
-        self.inner.read_after(reads, bounds).await
+        self.inner.read_after(source, reads, bounds).await
     }
 
     async fn read_ids(&self, ids: &[SequenceId]) -> Result<Vec<StoredEnvelope>, StoreError> {
