@@ -4,19 +4,24 @@
 //! are allocated in commit order over all topics, and whatever a snapshot shows is everything at or
 //! below its greatest id: the closed allocation boundary needs no bookkeeping here.
 
+mod committer;
 mod read;
 mod schema;
 mod write;
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use highwater_wire::{InboxId, SequenceId, Topic};
 use sqlx::{
     Sqlite, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
-use tokio::sync::watch;
+use tokio::{
+    sync::{Mutex, watch},
+    task::JoinHandle,
+};
 
+use self::committer::Committer;
 use crate::store::{
     AdmissionView, Arrival, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, ReadBounds,
     ReadPage, Source, StoreError, StoredEnvelope, Tail, TopicRead,
@@ -31,6 +36,9 @@ const TAIL_BATCH: i64 = 1_000;
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     writer: SqlitePool,
+    committer: Committer,
+    /// Until somebody closes the store.
+    committing: Arc<Mutex<Option<JoinHandle<()>>>>,
     readers: SqlitePool,
     visible: watch::Sender<u64>,
     statement_timeout: Duration,
@@ -65,7 +73,10 @@ impl SqliteStore {
             .connect_with(options.create_if_missing(false))
             .await
             .map_err(failed)?;
-        Ok(Self { writer, readers, visible: watch::Sender::new(0), statement_timeout })
+        let visible = watch::Sender::new(0);
+        let (committer, task) = Committer::start(writer.clone(), statement_timeout, visible.clone());
+        let committing = Arc::new(Mutex::new(Some(task)));
+        Ok(Self { writer, committer, committing, readers, visible, statement_timeout })
     }
 
     /// Runs `work` within the statement timeout; a dropped transaction rolls back.
@@ -101,20 +112,7 @@ impl EnvelopeStore for SqliteStore {
     }
 
     async fn commit(&self, envelopes: &[NewEnvelope]) -> Result<Committed, StoreError> {
-        // Waiting for other publishes is bounded by the caller, for other processes by busy_timeout.
-        let mut tx = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
-        let committed = self
-            .timed(async move {
-                let committed = write::publish(&mut tx, envelopes).await?;
-                match committed {
-                    Committed::Stored(_) => tx.commit().await.map_err(failed)?,
-                    Committed::HistoryMoved => tx.rollback().await.map_err(failed)?,
-                }
-                Ok(committed)
-            })
-            .await?;
-        self.visible.send_modify(|count| *count += 1);
-        Ok(committed)
+        self.committer.commit(envelopes.to_vec()).await
     }
 
     async fn read_after(
@@ -156,6 +154,12 @@ impl EnvelopeStore for SqliteStore {
     }
 
     async fn close(&self) {
+        self.committer.close();
+        if let Some(task) = self.committing.lock().await.take()
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the writer failed");
+        }
         self.readers.close().await;
         // The last connection to close checkpoints the WAL into the file.
         self.writer.close().await;

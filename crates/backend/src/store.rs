@@ -15,7 +15,7 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 /// A failure of the store.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The database can't be reached, is locked by another process, or is shutting down.

@@ -1,7 +1,7 @@
-//! The one write: a publish, inside the caller's `BEGIN IMMEDIATE`.
+//! The one write: publishes, inside the caller's `BEGIN IMMEDIATE`.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -14,61 +14,87 @@ use crate::store::{Committed, EnvelopeKey, Identifier, NewEnvelope, StoreError, 
 /// Rows of one INSERT: seven parameters each stay far below SQLite's ceiling.
 const INSERT_ROWS: usize = 500;
 
-/// Stores what isn't stored yet and answers for all. The file's write lock is held, so what is read
-/// here can't move and ids come in commit order.
+/// Stores what isn't stored yet and answers for all requests, each by itself: one whose identity log
+/// moved stores nothing. The file's write lock is held, so what is read here can't move and ids come
+/// in commit order.
 pub(super) async fn publish(
     conn: &mut SqliteConnection,
-    envelopes: &[NewEnvelope],
-) -> Result<Committed, StoreError> {
-    let keys: Vec<EnvelopeKey> = envelopes.iter().map(key).collect();
+    requests: &[&[NewEnvelope]],
+) -> Result<Vec<Committed>, StoreError> {
+    let all = || requests.iter().copied().flatten();
+    let keys: Vec<EnvelopeKey> = all().map(key).collect();
     let mut answers = read::stored(conn, &keys).await?;
-    let fresh = without_repeats(envelopes, &answers);
-    if !fresh.is_empty() {
-        if history_moved(conn, &fresh).await? {
-            return Ok(Committed::HistoryMoved);
-        }
-        let metas = allocate(conn, &fresh).await?;
-        insert(conn, &fresh, &metas).await?;
+    let checked: Vec<Topic> = all()
+        .filter(|envelope| envelope.identity.is_some() && !answers.contains_key(&key(envelope)))
+        .map(|envelope| envelope.topic)
+        .collect();
+    let heads = if checked.is_empty() { HashMap::new() } else { read::heads(conn, &checked).await? };
+    let mut plan = Plan { heads, planned: HashSet::new(), fresh: Vec::new() };
+    let moved: Vec<bool> = requests.iter().map(|request| !plan.add(request, &answers)).collect();
+    if !plan.fresh.is_empty() {
+        let metas = allocate(conn, &plan.fresh).await?;
+        insert(conn, &plan.fresh, &metas).await?;
         raise_heads(conn, &metas).await?;
-        record_identifiers(conn, &fresh, &metas).await?;
+        record_identifiers(conn, &plan.fresh, &metas).await?;
         answers.extend(metas.into_iter().map(|meta| ((meta.topic, meta.hash), meta)));
     }
-    keys.iter()
-        .map(|key| answers.get(key).cloned().ok_or_else(|| corrupt("publish", "no metadata")))
-        .collect::<Result<_, _>>()
-        .map(Committed::Stored)
+    requests
+        .iter()
+        .zip(moved)
+        .map(|(request, moved)| if moved { Ok(Committed::HistoryMoved) } else { stored(request, &answers) })
+        .collect()
 }
 
 fn key(envelope: &NewEnvelope) -> EnvelopeKey {
     (envelope.topic, envelope.hash)
 }
 
-/// The envelopes that are neither stored nor a repeat of an earlier one, in request order.
-fn without_repeats<'e>(
-    envelopes: &'e [NewEnvelope],
-    stored: &HashMap<EnvelopeKey, StoredMeta>,
-) -> Vec<&'e NewEnvelope> {
-    let mut seen = std::collections::HashSet::new();
-    envelopes
+fn stored(
+    request: &[NewEnvelope],
+    answers: &HashMap<EnvelopeKey, StoredMeta>,
+) -> Result<Committed, StoreError> {
+    request
         .iter()
-        .filter(|envelope| !stored.contains_key(&key(envelope)) && seen.insert(key(envelope)))
-        .collect()
+        .map(|envelope| answers.get(&key(envelope)).cloned().ok_or_else(|| corrupt("publish", "no metadata")))
+        .collect::<Result<_, _>>()
+        .map(Committed::Stored)
 }
 
-/// Whether an identity log no longer ends where it did when the update was checked against it.
-async fn history_moved(conn: &mut SqliteConnection, fresh: &[&NewEnvelope]) -> Result<bool, StoreError> {
-    let checked: Vec<(Topic, Cursor)> = fresh
-        .iter()
-        .filter_map(|envelope| envelope.identity.as_ref().map(|i| (envelope.topic, i.head)))
-        .collect();
-    if checked.is_empty() {
-        return Ok(false);
+/// What the transaction will insert.
+struct Plan<'e> {
+    /// Where the identity logs in question ended before the transaction.
+    heads: HashMap<Topic, SequenceId>,
+    planned: HashSet<EnvelopeKey>,
+    fresh: Vec<&'e NewEnvelope>,
+}
+
+impl<'e> Plan<'e> {
+    /// Adds what of a request is neither stored nor a repeat, in request order; or nothing, when an
+    /// identity log no longer ends where it did when the update was checked against it.
+    fn add(&mut self, request: &'e [NewEnvelope], stored: &HashMap<EnvelopeKey, StoredMeta>) -> bool {
+        let mut seen = HashSet::new();
+        let fresh: Vec<&NewEnvelope> = request
+            .iter()
+            .filter(|envelope| {
+                let key = key(envelope);
+                !stored.contains_key(&key) && !self.planned.contains(&key) && seen.insert(key)
+            })
+            .collect();
+        if fresh.iter().any(|envelope| self.has_moved(envelope)) {
+            return false;
+        }
+        self.planned.extend(seen);
+        self.fresh.extend(fresh);
+        true
     }
-    let topics: Vec<Topic> = checked.iter().map(|(topic, _)| *topic).collect();
-    let heads = read::heads(conn, &topics).await?;
-    Ok(checked
-        .iter()
-        .any(|(topic, head)| heads.get(topic).map_or(Cursor::ZERO, |found| Cursor::from(*found)) != *head))
+
+    fn has_moved(&self, envelope: &NewEnvelope) -> bool {
+        let Some(change) = &envelope.identity else {
+            return false;
+        };
+        let stored = self.heads.get(&envelope.topic).map_or(Cursor::ZERO, |head| Cursor::from(*head));
+        stored != change.head || self.fresh.iter().any(|planned| planned.topic == envelope.topic)
+    }
 }
 
 async fn allocate(
