@@ -79,9 +79,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Runs the client's benchmarks and the server's. Flags are the client's alone, and measure only it.
 fn measure(arguments: &[String]) -> Result<Vec<Measurement>> {
-    let package = ["run", "--release", "-p", "highwater-tests", "--bin", "bench", "--"];
-    let mut command = workspace::cargo(package);
+    let client = ["run", "--release", "-p", "highwater-tests", "--bin", "bench", "--"];
+    let server = ["bench", "-p", "highwater-backend", "--bench", "server", "--"];
+    let mut measured = run_binary(&client, arguments)?;
+    if !arguments.iter().any(|argument| argument.starts_with('-')) {
+        measured.extend(run_binary(&server, arguments)?);
+    }
+    if measured.is_empty() {
+        bail!("the benchmark measured nothing");
+    }
+    Ok(measured)
+}
+
+fn run_binary(cargo: &[&str], arguments: &[String]) -> Result<Vec<Measurement>> {
+    let mut command = workspace::cargo(cargo);
     command.args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().context("cargo run did not start")?;
     let stdout = child.stdout.take().context("the benchmark has no output")?;
@@ -96,9 +109,6 @@ fn measure(arguments: &[String]) -> Result<Vec<Measurement>> {
     }
     if !child.wait()?.success() {
         bail!("the benchmark failed");
-    }
-    if measured.is_empty() {
-        bail!("the benchmark measured nothing");
     }
     Ok(measured)
 }
