@@ -44,7 +44,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The backend, as `http://host:port`. Without one, only what is stored can be read.
+    /// The backend, as `http://host:port` or `https://host:port`, the latter trusted as the system
+    /// trusts certificates. Without one, only what is stored can be read.
     pub fn backend(mut self, url: impl Into<String>) -> Self {
         self.backend = Some(url.into());
         self

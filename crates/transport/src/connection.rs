@@ -7,7 +7,7 @@ use highwater_wire::proto::backend::{
     identity_service_client::IdentityServiceClient, query_service_client::QueryServiceClient,
     subscribe_service_client::SubscribeServiceClient,
 };
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Response, Status};
 
 use crate::TransportError;
@@ -29,11 +29,18 @@ pub struct ConnectOptions {
     /// For one request to be answered whole, or a session to be accepted. 30 s by default, which
     /// exceeds the time that a backend gives a publish.
     pub request_timeout: Duration,
+    /// Certificate authorities, in PEM, that an `https` backend may be vouched for by, beside those
+    /// that the system trusts. None by default.
+    pub extra_roots_pem: Vec<String>,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), request_timeout: Duration::from_secs(30) }
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            extra_roots_pem: Vec::new(),
+        }
     }
 }
 
@@ -55,8 +62,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Prepares a connection to `url`, `http://host:port`. Nothing is sent yet. Must be called
-    /// inside a Tokio runtime, which then carries the connection.
+    /// Prepares a connection to `url`, `http://host:port` or `https://host:port`. Nothing is sent yet.
+    /// Must be called inside a Tokio runtime, which then carries the connection.
     ///
     /// # Errors
     /// [`TransportError::BadEndpoint`] for a URL that no network could make usable.
@@ -67,18 +74,16 @@ impl Connection {
         let endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| TransportError::BadEndpoint(error.to_string()))?;
         let uri = endpoint.uri();
-        match (uri.scheme_str(), uri.host()) {
-            (Some("http"), Some(_)) => {}
-            (Some("https"), Some(_)) => {
-                return Err(TransportError::BadEndpoint("https is not built in".into()));
-            }
+        let endpoint = match (uri.scheme_str(), uri.host()) {
+            (Some("http"), Some(_)) => endpoint,
+            (Some("https"), Some(_)) => secured(endpoint, &options.extra_roots_pem)?,
             (Some(_), Some(_)) => {
-                return Err(TransportError::BadEndpoint("the scheme must be http".into()));
+                return Err(TransportError::BadEndpoint("the scheme must be http or https".into()));
             }
             _ => {
                 return Err(TransportError::BadEndpoint("a scheme and a host are needed".into()));
             }
-        }
+        };
         let channel = endpoint
             .connect_timeout(options.connect_timeout)
             .tcp_nodelay(true)
@@ -126,4 +131,10 @@ impl Connection {
             }),
         }
     }
+}
+
+fn secured(endpoint: Endpoint, extra_roots_pem: &[String]) -> Result<Endpoint, TransportError> {
+    let extra = extra_roots_pem.iter().map(Certificate::from_pem);
+    let config = ClientTlsConfig::new().with_native_roots().ca_certificates(extra);
+    endpoint.tls_config(config).map_err(|error| TransportError::BadEndpoint(error.to_string()))
 }

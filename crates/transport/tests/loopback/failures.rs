@@ -124,7 +124,7 @@ async fn a_call_after_the_backend_came_back_succeeds_on_the_same_connection() {
 
 #[tokio::test]
 async fn an_address_that_no_network_makes_usable_is_refused_at_once() {
-    for url in ["", "not a url", "ftp://host", "/path", "127.0.0.1:5050", "https://host"] {
+    for url in ["", "not a url", "ftp://host", "/path", "127.0.0.1:5050"] {
         let error = Connection::connect(url, ConnectOptions::default()).unwrap_err();
         assert!(matches!(error, TransportError::BadEndpoint(_)), "{url}: {error:?}");
         assert!(!error.is_retryable());

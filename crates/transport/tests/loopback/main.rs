@@ -9,3 +9,4 @@ mod publish;
 mod query;
 mod receiver;
 mod scripted;
+mod tls;

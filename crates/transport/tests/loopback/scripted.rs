@@ -264,9 +264,18 @@ impl Drop for Scripted {
 
 impl Scripted {
     pub(crate) async fn start(script: Script) -> Self {
+        Self::serve(tonic::transport::Server::builder(), script).await
+    }
+
+    pub(crate) async fn start_tls(script: Script, identity: tonic::transport::Identity) -> Self {
+        let config = tonic::transport::ServerTlsConfig::new().identity(identity);
+        Self::serve(tonic::transport::Server::builder().tls_config(config).unwrap(), script).await
+    }
+
+    async fn serve(mut server: tonic::transport::Server, script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = tonic::transport::Server::builder()
+        let server = server
             .add_service(
                 QueryServiceServer::new(Services(script.clone()))
                     .max_encoding_message_size(MAX_RESPONSE_BYTES),
