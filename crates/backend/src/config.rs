@@ -8,6 +8,7 @@ use std::{
 };
 
 use highwater_wire::limits;
+use sqlx::postgres::PgConnectOptions;
 
 /// Bytes that metadata, topic and framing can add to one stored envelope in a response message: hash,
 /// topic, four varints of at most ten bytes, tags and lengths, with room to spare (STR-031).
@@ -49,20 +50,73 @@ impl ServerConfig {
 }
 
 /// Which store to open.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DatabaseConfig {
     /// One SQLite file, made when it is missing; for a deployment of one instance.
     Sqlite(PathBuf),
+    /// A PostgreSQL database, for any number of instances.
+    Postgres(Box<PostgresConfig>),
+}
+
+/// A PostgreSQL database and how it is reached. Debug output names no password.
+#[derive(Clone)]
+pub struct PostgresConfig {
+    pub(crate) primary: PgConnectOptions,
+    pub(crate) replica: Option<PgConnectOptions>,
+    /// Connections that requests may use, to the primary and to the replica each. A few more are the
+    /// instance's own.
+    pub max_connections: u32,
+}
+
+/// Connections of an instance unless it says otherwise.
+const MAX_CONNECTIONS: u32 = 20;
+
+impl std::fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("host", &self.primary.get_host())
+            .field("database", &self.primary.get_database())
+            .field("replica", &self.replica.as_ref().map(PgConnectOptions::get_host))
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DatabaseConfig {
+    /// The same database with a physical standby that serves QueryNewest and streams.
+    ///
+    /// # Errors
+    /// [`ConfigError::Replica`] for SQLite, or when `url` is none of PostgreSQL.
+    pub fn with_replica(self, url: &str) -> Result<Self, ConfigError> {
+        match self {
+            Self::Sqlite(_) => Err(ConfigError::Replica { reason: "SQLite has no replicas".to_owned() }),
+            Self::Postgres(config) => {
+                let reason = || ConfigError::Replica { reason: "write postgres://HOST/DATABASE".to_owned() };
+                let replica = Some(postgres(url).ok_or_else(reason)?);
+                Ok(Self::Postgres(Box::new(PostgresConfig { replica, ..*config })))
+            }
+        }
+    }
+}
+
+fn postgres(url: &str) -> Option<PgConnectOptions> {
+    let known = ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme));
+    if known { url.parse().ok() } else { None }
 }
 
 impl FromStr for DatabaseConfig {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
+        if let Some(primary) = postgres(text) {
+            let max_connections = MAX_CONNECTIONS;
+            let config = PostgresConfig { primary, replica: None, max_connections };
+            return Ok(Self::Postgres(Box::new(config)));
+        }
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
-            _ => Err(ConfigError::Database { text: text.to_owned() }),
+            _ => Err(ConfigError::Database),
         }
     }
 }
@@ -72,10 +126,14 @@ impl FromStr for DatabaseConfig {
 #[non_exhaustive]
 pub enum ConfigError {
     /// The database isn't named in a form this server knows.
-    #[error("`{text}` names no database: write sqlite:PATH")]
-    Database {
-        /// What was written.
-        text: String,
+    // What was written may hold a password.
+    #[error("no database is named: write sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE")]
+    Database,
+    /// The replica can't be one of this database.
+    #[error("the replica can't be used: {reason}")]
+    Replica {
+        /// Why not.
+        reason: String,
     },
     /// A number that must be positive is 0.
     #[error("{name} must be greater than 0")]

@@ -1,6 +1,6 @@
 //! The streaming backend: publish, reads, stream sessions.
 //!
-//! Owns: the store of envelopes behind one trait ([`EnvelopeStore`], [`SqliteStore`]) and its
+//! Owns: the store of envelopes behind one trait ([`EnvelopeStore`]: [`SqliteStore`], [`PostgresStore`]) and its
 //! `backend_*` tables; what may be stored (admission); the two kinds of stream; the server around
 //! them ([`Server`]).
 //!
@@ -18,9 +18,11 @@
 //! the server), and durable state of readers: their positions are theirs.
 
 mod admission;
+mod choice;
 mod config;
 mod connection;
 mod handoff;
+mod postgres;
 mod publish;
 mod query;
 mod refusal;
@@ -33,7 +35,8 @@ mod subscribe;
 mod tailer;
 mod wallets;
 
-pub use config::{ConfigError, DatabaseConfig, Limits, ServerConfig, Timing};
+pub use config::{ConfigError, DatabaseConfig, Limits, PostgresConfig, ServerConfig, Timing};
+pub use postgres::PostgresStore;
 pub use registry::Activity;
 pub use server::{ServeError, Server, StartError};
 pub use sqlite::SqliteStore;

@@ -18,6 +18,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     config::{ConfigError, DatabaseConfig, ServerConfig},
     connection::Connection,
+    postgres::PostgresStore,
     publish::Publisher,
     query::Reader,
     registry::{Activity, Registry},
@@ -106,6 +107,9 @@ impl Server {
         let store: Arc<dyn EnvelopeStore> = match &config.database {
             DatabaseConfig::Sqlite(path) => {
                 Arc::new(SqliteStore::open(path, config.timing.statement_timeout).await?)
+            }
+            DatabaseConfig::Postgres(postgres) => {
+                Arc::new(PostgresStore::open(postgres, &config.timing).await?)
             }
         };
         Self::bind_with(config, store).await

@@ -218,6 +218,11 @@ pub trait Tail: Send {
     /// # Errors
     /// When the store can't be read. The next call continues where the last successful one ended.
     async fn next(&mut self) -> Result<Vec<Arrival>, StoreError>;
+
+    /// Ids below the greatest one seen that may still become visible.
+    fn gaps(&self) -> usize {
+        0
+    }
 }
 
 /// An envelope store. All calls are cancel-safe: a dropped call either took effect wholly or not at

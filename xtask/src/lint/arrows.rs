@@ -11,7 +11,7 @@ const TABLE: &str = "ARCHITECTURE.md";
 /// Packages that stand outside the house: they may use all of it.
 const OUTSIDE: [&str; 2] = ["highwater-tests", "xtask"];
 /// Test kits may be reached through dev-dependencies only.
-const KITS: [&str; 2] = ["highwater-testkit-base", "highwater-testkit"];
+const KITS: [&str; 3] = ["highwater-testkit-base", "highwater-testkit", "highwater-testkit-postgres"];
 /// The floor from which on the network may be reached.
 const FIRST_NETWORKED: &str = "highwater-sync";
 /// Wire holds the generated clients and transport drives them; nothing else below sync may.

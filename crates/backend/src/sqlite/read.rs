@@ -16,10 +16,10 @@ use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
 use super::{corrupt, failed};
 use crate::{
-    config::WORST_METADATA_BYTES,
+    choice::Choice,
     store::{
         Arrival, EnvelopeKey, Identifier, ReadBounds, ReadPage, StoreError, StoredEnvelope, StoredMeta,
-        TopicPage, TopicRead,
+        TopicRead,
     },
 };
 
@@ -128,74 +128,13 @@ pub(super) async fn after(
         for (index, id, bytes) in candidates(conn, reads, chunk, &chosen).await? {
             chosen.offer(index, id, bytes);
         }
-        if chosen.cut.is_some() {
+        if chosen.is_cut() {
             break;
         }
     }
 
-    let mut envelopes: HashMap<SequenceId, StoredEnvelope> = by_ids(conn, &chosen.ids())
-        .await?
-        .into_iter()
-        .map(|envelope| (envelope.meta.sequence_id, envelope))
-        .collect();
-    let reached = chosen.cut.unwrap_or(reads.len());
-    chosen.topics[..reached]
-        .iter()
-        .map(|topic| {
-            let envelopes = topic
-                .ids
-                .iter()
-                .map(|id| envelopes.remove(id).ok_or_else(|| corrupt("topic index", id)))
-                .collect::<Result<_, _>>()?;
-            Ok(TopicPage { envelopes, has_more: topic.has_more })
-        })
-        .collect()
-}
-
-/// Which rows of an ordered read fit its bounds.
-struct Choice {
-    bounds: ReadBounds,
-    rows: usize,
-    bytes: usize,
-    topics: Vec<TopicChoice>,
-    /// Topics from here on were not reached.
-    cut: Option<usize>,
-}
-
-#[derive(Clone, Default)]
-struct TopicChoice {
-    ids: Vec<SequenceId>,
-    has_more: bool,
-}
-
-impl Choice {
-    fn new(topics: usize, bounds: ReadBounds) -> Self {
-        let topics = vec![TopicChoice::default(); topics];
-        Self { bounds, rows: 0, bytes: 0, topics, cut: None }
-    }
-
-    /// Offers the next row, topics in the order asked and ids ascending in each.
-    fn offer(&mut self, index: usize, id: SequenceId, payload_bytes: usize) {
-        if self.cut.is_some() {
-            return;
-        }
-        let bytes = self.bytes + payload_bytes + WORST_METADATA_BYTES;
-        let topic = &mut self.topics[index];
-        if topic.ids.len() == self.bounds.rows_per_topic {
-            topic.has_more = true;
-        } else if self.rows == self.bounds.rows || (self.rows > 0 && bytes > self.bounds.bytes) {
-            topic.has_more = true;
-            self.cut = Some(index + usize::from(!topic.ids.is_empty()));
-        } else {
-            topic.ids.push(id);
-            self.rows += 1;
-            self.bytes = bytes;
-        }
-    }
-
-    fn ids(&self) -> Vec<SequenceId> {
-        self.topics.iter().flat_map(|topic| topic.ids.iter().copied()).collect()
-    }
+    let envelopes = by_ids(conn, &chosen.ids()).await?;
+    chosen.page(envelopes)
 }
 
 /// The next rows of some topics as (index of the read, id, payload bytes), one more of each topic
@@ -210,7 +149,7 @@ async fn candidates(
         let read = &reads[*index];
         write!(json, "[\"{}\",{},{index}]", read.topic.to_hex(), read.after)
     });
-    let limit = (chosen.bounds.rows - chosen.rows).saturating_add(chunk.len() + 1);
+    let limit = chosen.rows_wanted(chunk.len());
     let rows = sqlx::query(
         "WITH asked AS MATERIALIZED (
             SELECT unhex(value ->> 0) AS topic, value ->> 1 AS after, value ->> 2 AS position
