@@ -26,6 +26,35 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Keepalive, deadlines and intervals.
     pub timing: Timing,
+    /// Which web pages may use the server.
+    pub cors: CorsOrigins,
+}
+
+/// Origins of web pages that may use the server from a browser. Nothing here is authorisation: other
+/// clients aren't asked for an origin.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum CorsOrigins {
+    /// All pages.
+    #[default]
+    Any,
+    /// These, each as `https://host` or `https://host:port`. None at all when the list is empty.
+    List(Vec<String>),
+}
+
+impl CorsOrigins {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let Self::List(origins) = self else { return Ok(()) };
+        for origin in origins {
+            let authority = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
+            let plain = |text: &str| {
+                !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && !b"/?#@*".contains(&b))
+            };
+            if !authority.is_some_and(plain) {
+                return Err(ConfigError::Origin { origin: origin.clone() });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl ServerConfig {
@@ -36,6 +65,7 @@ impl ServerConfig {
             database,
             limits: Limits::default(),
             timing: Timing::default(),
+            cors: CorsOrigins::default(),
         }
     }
 
@@ -45,6 +75,7 @@ impl ServerConfig {
     /// The first rule that is broken.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.limits.validate()?;
+        self.cors.validate()?;
         self.timing.validate()
     }
 }
@@ -134,6 +165,12 @@ pub enum ConfigError {
     Replica {
         /// Why not.
         reason: String,
+    },
+    /// Not an origin as browsers send it.
+    #[error("`{origin}` is no origin: write https://HOST or https://HOST:PORT, without a path")]
+    Origin {
+        /// What was written.
+        origin: String,
     },
     /// A number that must be positive is 0.
     #[error("{name} must be greater than 0")]
@@ -302,6 +339,9 @@ pub struct Timing {
     pub http2_ping_interval: Duration,
     /// How long an HTTP/2 PING may go unanswered.
     pub http2_ping_timeout: Duration,
+    /// How long sent bytes may go unacknowledged before a connection counts as broken, where the system
+    /// can be told so.
+    pub tcp_user_timeout: Duration,
     /// How long a shutdown waits for requests in flight before it cuts connections.
     pub drain: Duration,
 }
@@ -318,6 +358,7 @@ impl Default for Timing {
             publish_lifetime: limits::PUBLISH_LIFETIME,
             http2_ping_interval: Duration::from_secs(30),
             http2_ping_timeout: Duration::from_secs(20),
+            tcp_user_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(10),
         }
     }
@@ -333,6 +374,7 @@ impl Timing {
             ("publish_lifetime", self.publish_lifetime),
             ("http2_ping_interval", self.http2_ping_interval),
             ("http2_ping_timeout", self.http2_ping_timeout),
+            ("tcp_user_timeout", self.tcp_user_timeout),
         ] {
             if value.is_zero() {
                 return Err(ConfigError::Zero { name });

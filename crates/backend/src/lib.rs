@@ -34,8 +34,9 @@ pub mod store;
 mod subscribe;
 mod tailer;
 mod wallets;
+mod web;
 
-pub use config::{ConfigError, DatabaseConfig, Limits, PostgresConfig, ServerConfig, Timing};
+pub use config::{ConfigError, CorsOrigins, DatabaseConfig, Limits, PostgresConfig, ServerConfig, Timing};
 pub use postgres::PostgresStore;
 pub use registry::Activity;
 pub use server::{ServeError, Server, StartError};

@@ -1,19 +1,21 @@
 //! The server: one listener, one store, one tailer, and an orderly end.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures::Stream;
 use highwater_wire::proto::backend::{
     identity_service_server::IdentityServiceServer, publish_service_server::PublishServiceServer,
     query_service_server::QueryServiceServer, subscribe_service_server::SubscribeServiceServer,
 };
-use tokio::net::TcpListener;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 use tonic::transport::server::Router;
 use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_web::GrpcWebLayer;
 
 use crate::{
     config::{ConfigError, DatabaseConfig, ServerConfig},
@@ -27,6 +29,7 @@ use crate::{
     subscribe::Subscriptions,
     tailer::Tailer,
     wallets::ContractWallets,
+    web::{self, Layers},
 };
 
 /// Flow control windows for what peers send. HTTP/2's default of 64 KiB would make a large publish or
@@ -159,12 +162,12 @@ impl Server {
             poll: config.timing.store_poll,
         };
         tasks.spawn(tailer.run(tail, stop.clone()));
-        let (health, router) = routes(&config, &store, &registry, &stop, &tasks).await;
+        let (mut health, router) = routes(&config, &store, &registry, &stop, &tasks).await;
         tracing::info!(%local_addr, "listening");
 
         let closing = CancellationToken::new();
         let graceful = router.serve_with_incoming_shutdown(
-            connections(listener, cut.clone()),
+            connections(listener, config.timing.tcp_user_timeout, cut.clone()),
             closing.clone().cancelled_owned(),
         );
         tokio::pin!(graceful);
@@ -177,6 +180,10 @@ impl Server {
                 }
                 stop.cancel();
                 closing.cancel();
+                // Whoever watches has been told, and must not hold up the end.
+                for service in SERVICES {
+                    health.clear_service_status(*service).await;
+                }
                 let drained = tokio::time::timeout(config.timing.drain, &mut graceful).await;
                 drained.unwrap_or(Ok(()))
             }
@@ -204,7 +211,7 @@ async fn routes(
     registry: &Arc<Registry>,
     stop: &CancellationToken,
     sessions: &TaskTracker,
-) -> (HealthReporter, Router) {
+) -> (HealthReporter, Router<Layers>) {
     let limits = Arc::new(config.limits.clone());
     let timing = Arc::new(config.timing.clone());
     let (max_in, max_out) = (limits.max_request_bytes, limits.max_response_bytes);
@@ -238,6 +245,9 @@ async fn routes(
         .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(config.timing.http2_ping_interval))
         .http2_keepalive_timeout(Some(config.timing.http2_ping_timeout))
+        .accept_http1(true)
+        .layer(web::cors(&config.cors))
+        .layer(GrpcWebLayer::new())
         .add_service(health_service)
         .add_service(sized!(QueryServiceServer::new(reader.clone())))
         .add_service(sized!(IdentityServiceServer::new(reader)))
@@ -248,23 +258,35 @@ async fn routes(
 
 fn connections(
     listener: TcpListener,
+    user_timeout: Duration,
     cut: CancellationToken,
 ) -> impl Stream<Item = std::io::Result<Connection>> {
     async_stream::stream! {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "nodelay");
+                    if let Err(error) = prepare(&stream, user_timeout) {
+                        tracing::debug!(%error, "a socket option was refused");
                     }
                     yield Ok(Connection::new(stream, cut.clone()));
                 }
                 Err(error) => {
                     // Out of descriptors, most likely: give the rest a moment to end.
                     tracing::warn!(%error, "accept failed");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
         }
     }
+}
+
+/// Small frames leave at once; a peer that vanished without a word is found by what it leaves
+/// unacknowledged, the keepalive's probes included.
+fn prepare(stream: &TcpStream, user_timeout: Duration) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(user_timeout).with_interval(user_timeout))?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(user_timeout))?;
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use highwater_backend::{Activity, DatabaseConfig, EnvelopeStore, ServeError, Server, ServerConfig};
 use highwater_identity::sign::{self, LocalWallet};
 use highwater_wire::{
@@ -27,7 +28,7 @@ use openmls_rust_crypto::OpenMlsRustCrypto;
 use prost::Message as _;
 use tempfile::TempDir;
 use tokio::{sync::oneshot, task::JoinHandle};
-use tonic::{Status, transport::Channel};
+use tonic::{Code, Status, transport::Channel};
 
 pub(crate) const SUITE: Ciphersuite = Ciphersuite::MLS_128_DHKEMX25519_CHACHA20POLY1305_SHA256_Ed25519;
 
@@ -203,8 +204,17 @@ pub(crate) fn envelope_id(envelope: &ServerEnvelope) -> u64 {
 
 /// The PublishError in a status.
 pub(crate) fn publish_error(status: &Status) -> PublishError {
-    let rich = tonic_types::pb::Status::decode(status.details()).expect("a google.rpc.Status");
-    assert_eq!(rich.code, i32::from(status.code()));
+    publish_error_in(status.details())
+}
+
+/// The PublishError in a `grpc-status-details-bin` header.
+pub(crate) fn publish_error_of(header: &str) -> PublishError {
+    publish_error_in(&STANDARD_NO_PAD.decode(header.trim_end_matches('=')).expect("base64"))
+}
+
+fn publish_error_in(details: &[u8]) -> PublishError {
+    let rich = tonic_types::pb::Status::decode(details).expect("a google.rpc.Status");
+    assert_eq!(rich.code, i32::from(Code::InvalidArgument));
     let detail = rich.details.first().expect("a detail");
     assert_eq!(detail.type_url, "type.googleapis.com/xmtp.backend.v1.PublishError");
     PublishError::decode(detail.value.as_slice()).expect("a PublishError")

@@ -6,3 +6,4 @@ mod lifecycle;
 mod publish;
 mod read;
 mod subscribe;
+mod web;
