@@ -182,7 +182,7 @@ impl Server {
                 closing.cancel();
                 // Whoever watches has been told, and must not hold up the end.
                 for service in SERVICES {
-                    health.clear_service_status(*service).await;
+                    health.clear_service_status(service).await;
                 }
                 let drained = tokio::time::timeout(config.timing.drain, &mut graceful).await;
                 drained.unwrap_or(Ok(()))

@@ -39,6 +39,7 @@ pub struct Postgres {
     programs: Programs,
     data: PathBuf,
     port: u16,
+    sync: bool,
     running: Option<Watched>,
 }
 
@@ -57,12 +58,24 @@ impl Postgres {
     /// # Panics
     /// When PostgreSQL isn't installed or doesn't start.
     pub fn start() -> Self {
+        Self::new(false)
+    }
+
+    /// As [`Postgres::start`], but it waits for the disk at every commit: for measurements.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn start_durable() -> Self {
+        Self::new(true)
+    }
+
+    fn new(sync: bool) -> Self {
         let programs = Programs::find();
         let data = programs.folder();
         programs.run("initdb", |command| {
             command.arg("-D").arg(&data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]);
         });
-        let mut server = Self { programs, data, port: free_port(), running: None };
+        let mut server = Self { programs, data, port: free_port(), sync, running: None };
         server.start_again();
         server
     }
@@ -73,7 +86,7 @@ impl Postgres {
     /// When it runs, or doesn't start.
     pub fn start_again(&mut self) {
         assert!(self.running.is_none(), "the server runs");
-        self.running = Some(Watched::start(&self.programs, &self.data, self.port));
+        self.running = Some(Watched::start(&self.programs, &self.data, self.port, self.sync));
     }
 
     /// Stops the server and keeps its files.
@@ -91,7 +104,8 @@ impl Postgres {
             command.args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-X", "stream", "--checkpoint=fast"]);
             command.arg("-p").arg(self.port.to_string()).arg("-D").arg(&data).arg("--no-sync");
         });
-        let mut replica = Self { programs: self.programs.clone(), data, port: free_port(), running: None };
+        let mut replica =
+            Self { programs: self.programs.clone(), data, port: free_port(), sync: self.sync, running: None };
         replica.start_again();
         replica
     }

@@ -11,10 +11,10 @@ use crate::{Stop, programs::Programs};
 
 const START: Duration = Duration::from_secs(60);
 
-/// `$1` is the server, `$2` its folder, `$3` its port. A line names the signal to stop with; no line but
+/// `$1` is the server, `$2` its folder, `$3` its port, `$4` whether it waits for the disk. A line names the signal to stop with; no line but
 /// the end of the pipe means that whoever started the server is gone, and wants its files gone too.
 const WATCH: &str = r#"
-"$1" -D "$2" -p "$3" -c listen_addresses=127.0.0.1 -c unix_socket_directories="$2" -c fsync=off \
+"$1" -D "$2" -p "$3" -c listen_addresses=127.0.0.1 -c unix_socket_directories="$2" -c fsync="$4" \
     -c max_connections=300 -c logging_collector=off -c log_min_messages=fatal >"$2/server.log" 2>&1 </dev/null &
 server=$!
 if read -r signal; then
@@ -31,9 +31,10 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn start(programs: &Programs, data: &Path, port: u16) -> Self {
+    pub(crate) fn start(programs: &Programs, data: &Path, port: u16, sync: bool) -> Self {
         let mut command = programs.command("sh");
-        command.args(["-c", WATCH, "watch"]).arg(programs.path("postgres")).arg(data).arg(port.to_string());
+        command.args(["-c", WATCH, "watch"]).arg(programs.path("postgres")).arg(data);
+        command.arg(port.to_string()).arg(if sync { "on" } else { "off" });
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut shell = command.spawn().expect("a shell starts");
         let pipe = shell.stdin.take().expect("its input is a pipe");

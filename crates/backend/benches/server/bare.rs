@@ -1,16 +1,22 @@
 //! The floor under streams: a tonic service that pushes given frames to whoever subscribes, and the floor
 //! under publishes: rows in a table with the server's indexes, many in a transaction.
 
-use std::{net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::Stream;
+use highwater_testkit_postgres::Postgres;
 use highwater_wire::proto::backend::{
     SubscribeRequest, SubscribeResponse, SubscribeStaticRequest, SubscribeStaticResponse,
     subscribe_service_server::{SubscribeService, SubscribeServiceServer},
     subscribe_static_response::{Response as Form, Started},
 };
 use sqlx::{
-    Connection as _, QueryBuilder, Sqlite, SqliteConnection,
+    Connection as _, PgConnection, QueryBuilder, Sqlite, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 use tempfile::TempDir;
@@ -115,10 +121,30 @@ impl Rows {
 pub(crate) async fn one_commit(rows: &mut Rows, bytes: usize) -> Duration {
     let mut times = Vec::new();
     for _ in 0..50 {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         rows.insert(1, 1, bytes).await;
         times.push(start.elapsed());
     }
+    median(times)
+}
+
+/// The same in PostgreSQL, round trip included.
+pub(crate) async fn one_postgres_commit(server: &Postgres, bytes: usize) -> Duration {
+    let url = server.url(&server.create_database());
+    let mut conn = PgConnection::connect(&url).await.expect("connected");
+    let table = "CREATE TABLE rows (id bigint PRIMARY KEY, payload bytea NOT NULL)";
+    sqlx::query(table).execute(&mut conn).await.expect("a table");
+    let mut times = Vec::new();
+    for id in 0..50_i64 {
+        let start = Instant::now();
+        let insert = sqlx::query("INSERT INTO rows VALUES ($1, $2)").bind(id).bind(vec![5_u8; bytes]);
+        insert.execute(&mut conn).await.expect("inserted");
+        times.push(start.elapsed());
+    }
+    median(times)
+}
+
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
 }

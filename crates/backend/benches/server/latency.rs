@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use highwater_testkit_postgres::Postgres;
 use highwater_wire::proto::backend::{QueryNewestRequest, query_service_client::QueryServiceClient};
 
 use crate::{
@@ -14,8 +15,19 @@ use crate::{
 const TIMES: usize = 300;
 const BYTES: usize = 512;
 
-pub(crate) async fn round() -> Pair {
-    let backend = Backend::start().await;
+pub(crate) async fn sqlite() -> Pair {
+    let commit = bare::one_commit(&mut Rows::new().await, BYTES).await;
+    round(Backend::start().await, commit).await
+}
+
+/// Against the same floor with PostgreSQL's own commit.
+pub(crate) async fn postgres() -> Pair {
+    let server = Postgres::start_durable();
+    let commit = bare::one_postgres_commit(&server, BYTES).await;
+    round(Backend::on_postgres(&server).await, commit).await
+}
+
+async fn round(backend: Backend, commit: Duration) -> Pair {
     let publisher = loopback::connect(backend.address).await;
     let mut stream =
         loopback::subscribe(&loopback::connect(backend.address).await, &[loopback::topic(1)]).await;
@@ -36,11 +48,5 @@ pub(crate) async fn round() -> Pair {
         );
     }
     backend.stop().await;
-    let commit = bare::one_commit(&mut Rows::new().await, BYTES).await;
-    Pair { floor: median(unary) + commit, ours: median(ours), count: 1, unit: "median of one" }
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
+    Pair { floor: bare::median(unary) + commit, ours: bare::median(ours), count: 1, unit: "median of one" }
 }

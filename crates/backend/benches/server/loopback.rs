@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use highwater_backend::{Server, ServerConfig};
+use highwater_testkit_postgres::Postgres;
 use highwater_wire::{
     InstallationKey, Topic,
     proto::backend::{
@@ -20,15 +21,22 @@ pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
-    _folder: TempDir,
+    _folder: Option<TempDir>,
 }
 
 impl Backend {
     pub(crate) async fn start() -> Self {
         let folder = TempDir::new().expect("a folder");
         let path = folder.path().join("backend.db");
-        let database = format!("sqlite:{}", path.display()).parse().expect("a database");
-        let mut config = ServerConfig::new(database);
+        Self::over(&format!("sqlite:{}", path.display()), Some(folder)).await
+    }
+
+    pub(crate) async fn on_postgres(server: &Postgres) -> Self {
+        Self::over(&server.url(&server.create_database()), None).await
+    }
+
+    async fn over(database: &str, folder: Option<TempDir>) -> Self {
+        let mut config = ServerConfig::new(database.parse().expect("a database"));
         config.timing.drain = Duration::from_millis(200);
         let server = Server::bind(config).await.expect("bound");
         let address = server.local_addr();

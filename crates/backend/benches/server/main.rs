@@ -35,7 +35,9 @@ fn main() {
         "fanout_100": fanout::round(),
         "publish_batches": publish::batches(),
         "publish_singles": publish::singles(),
-        "publish_to_received": latency::round(),
+        "publish_batches_postgres": publish::batches_on_postgres(),
+        "publish_to_received": latency::sqlite(),
+        "publish_to_received_postgres": latency::postgres(),
         "catchup_10000_topics": catchup::round(),
         "publish_beside_unread": unread::round(),
     }

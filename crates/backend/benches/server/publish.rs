@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use highwater_testkit_postgres::Postgres;
+
 use crate::{
     bare::Rows,
     loopback::{self, Backend},
@@ -18,27 +20,37 @@ pub(crate) async fn batches() -> Pair {
     compare(8, 100).await
 }
 
+/// The same on PostgreSQL, against the same floor in SQLite.
+pub(crate) async fn batches_on_postgres() -> Pair {
+    let server = Postgres::start_durable();
+    let ours = ours(Backend::on_postgres(&server).await, 8, 100).await;
+    Pair { floor: floor(800).await, ours, count: ENVELOPES, unit: "per envelope" }
+}
+
 /// Requests of one envelope from many publishers.
 pub(crate) async fn singles() -> Pair {
     compare(100, 1).await
 }
 
 async fn compare(publishers: usize, per_request: usize) -> Pair {
-    let ours = ours(publishers, per_request).await;
+    let ours = ours(Backend::start().await, publishers, per_request).await;
+    let floor = floor(publishers * per_request).await;
+    Pair { floor, ours, count: ENVELOPES, unit: "per envelope" }
+}
+
+async fn floor(together: usize) -> Duration {
     let mut rows = Rows::new().await;
     let start = Instant::now();
-    let together = publishers * per_request;
     let mut left = ENVELOPES;
     while left > 0 {
         let count = together.min(left);
         rows.insert(count, i64::from(TOPICS), BYTES).await;
         left -= count;
     }
-    Pair { floor: start.elapsed(), ours, count: ENVELOPES, unit: "per envelope" }
+    start.elapsed()
 }
 
-async fn ours(publishers: usize, per_request: usize) -> Duration {
-    let backend = Backend::start().await;
+async fn ours(backend: Backend, publishers: usize, per_request: usize) -> Duration {
     let mut channels = Vec::new();
     for _ in 0..publishers.min(8) {
         channels.push(loopback::connect(backend.address).await);
