@@ -120,6 +120,9 @@ async fn pool(
 ) -> Result<PgPool, StoreError> {
     let options = options.clone().application_name("highwater").options([
         ("statement_timeout", statement_timeout.as_millis().max(1).to_string()),
+        // Statements are short and estimates of list parameters high: compiling would take ten times
+        // longer than running.
+        ("jit", "off".to_owned()),
         // Nothing here leaves a transaction open; should anything, the database ends it.
         ("idle_in_transaction_session_timeout", lifetime.as_millis().max(1).to_string()),
     ]);
