@@ -29,6 +29,7 @@ mod refusal;
 mod registry;
 mod server;
 mod session;
+mod settings;
 mod sqlite;
 pub mod store;
 mod subscribe;
@@ -40,5 +41,6 @@ pub use config::{ConfigError, CorsOrigins, DatabaseConfig, Limits, PostgresConfi
 pub use postgres::PostgresStore;
 pub use registry::Activity;
 pub use server::{ServeError, Server, StartError};
+pub use settings::{LogFormat, LogSettings, Settings, SettingsError};
 pub use sqlite::SqliteStore;
 pub use store::{EnvelopeStore, StoreError};

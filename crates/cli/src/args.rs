@@ -62,11 +62,17 @@ pub(crate) struct HomeArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Where to listen; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5050")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5050", conflicts_with = "config")]
     pub(crate) listen: SocketAddr,
-    /// Where to store, as `sqlite:PATH`.
-    #[arg(long, value_name = "sqlite:PATH")]
-    pub(crate) database: DatabaseConfig,
+    /// Where to store: `sqlite:PATH`, or `postgres://HOST/DATABASE` for several instances.
+    #[arg(long, value_name = "DATABASE", required_unless_present = "config", conflicts_with = "config")]
+    pub(crate) database: Option<DatabaseConfig>,
+    /// A configuration file, which says everything else; docs/backend.example.toml shows one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Only say whether the configuration file is good.
+    #[arg(long, requires = "config")]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, Args)]

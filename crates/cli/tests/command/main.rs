@@ -7,4 +7,5 @@ mod by_hand;
 mod demo;
 mod killed;
 mod offline;
+mod serve;
 mod support;
