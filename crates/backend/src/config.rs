@@ -27,6 +27,8 @@ pub struct ServerConfig {
     pub timing: Timing,
     /// Which web pages may use the server.
     pub cors: CorsOrigins,
+    /// Address of the listener for metrics, liveness and readiness; absent, there is none.
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 /// Origins of web pages that may use the server from a browser. Nothing here is authorisation: other
@@ -65,6 +67,7 @@ impl ServerConfig {
             limits: Limits::default(),
             timing: Timing::default(),
             cors: CorsOrigins::default(),
+            metrics_listen: None,
         }
     }
 

@@ -11,7 +11,7 @@ use futures::Stream;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use crate::session::Frame;
+use crate::{metrics::Metrics, session::Frame};
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -43,6 +43,7 @@ pub(crate) struct Outlet<M> {
     shared: Arc<Shared>,
     form: fn(Frame, u32) -> M,
     keepalive_ms: u32,
+    metrics: Metrics,
 }
 
 /// What became of the last frame.
@@ -55,9 +56,13 @@ pub(crate) enum Handed {
 }
 
 /// Makes both sides.
-pub(crate) fn handoff<M>(form: fn(Frame, u32) -> M, keepalive_ms: u32) -> (Handoff, Outlet<M>) {
+pub(crate) fn handoff<M>(
+    form: fn(Frame, u32) -> M,
+    keepalive_ms: u32,
+    metrics: Metrics,
+) -> (Handoff, Outlet<M>) {
     let shared = Arc::new(Shared::default());
-    (Handoff(Arc::clone(&shared)), Outlet { shared, form, keepalive_ms })
+    (Handoff(Arc::clone(&shared)), Outlet { shared, form, keepalive_ms, metrics })
 }
 
 impl Handoff {
@@ -127,6 +132,7 @@ impl<M> Stream for Outlet<M> {
         if let Some(frame) = slot.frame.take() {
             drop(slot);
             self.shared.changed.notify_waiters();
+            self.metrics.handed(&frame);
             return Poll::Ready(Some(Ok((self.form)(frame, self.keepalive_ms))));
         }
         match &mut slot.end {

@@ -33,8 +33,8 @@ use self::{boundary::Boundary, tail::PostgresTail};
 use crate::{
     config::{PostgresConfig, Timing},
     store::{
-        AdmissionView, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, ReadBounds, ReadPage,
-        Source, StoreError, StoredEnvelope, Tail, TopicRead,
+        AdmissionView, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, PoolUse, ReadBounds,
+        ReadPage, Source, StoreError, StoredEnvelope, Tail, TopicRead,
     },
 };
 
@@ -47,6 +47,7 @@ pub struct PostgresStore {
     primary: PgPool,
     /// The standby's connections, or the primary's.
     serving: PgPool,
+    has_standby: bool,
     tasks_pool: PgPool,
     boundary: Boundary,
     committed: Arc<Notify>,
@@ -77,6 +78,7 @@ impl PostgresStore {
         let store = Self {
             primary,
             serving,
+            has_standby: config.replica.is_some(),
             tasks_pool,
             boundary: Boundary::default(),
             committed: Arc::default(),
@@ -192,6 +194,22 @@ impl EnvelopeStore for PostgresStore {
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError> {
         let tail = self.timed(PostgresTail::start(self.clone())).await?;
         Ok(Box::new(tail))
+    }
+
+    async fn probe(&self) -> Result<(), StoreError> {
+        let reading = sqlx::query_scalar("SELECT pg_is_in_recovery()").fetch_one(&self.primary);
+        let is_standby: bool = self.timed(async { reading.await.map_err(failed) }).await?;
+        if is_standby {
+            return Err(StoreError::Unavailable("the primary is a standby".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn pools(&self) -> Vec<PoolUse> {
+        // Without a standby the serving pool is the primary's.
+        let standby = self.has_standby.then(|| PoolUse::of("standby", &self.serving));
+        let own = [PoolUse::of("primary", &self.primary), PoolUse::of("tasks", &self.tasks_pool)];
+        own.into_iter().chain(standby).collect()
     }
 
     fn hints(&self) -> watch::Receiver<u64> {

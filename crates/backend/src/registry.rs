@@ -12,7 +12,7 @@ use highwater_wire::{SequenceId, Topic};
 use tokio::sync::Notify;
 use tonic::Status;
 
-use crate::session::Delivery;
+use crate::{metrics::Metrics, session::Delivery};
 
 /// Topics registered under one hold of the lock, so that a huge update doesn't hold up the tailer.
 const LOCK_BATCH: usize = 1_024;
@@ -20,6 +20,7 @@ const LOCK_BATCH: usize = 1_024;
 /// All registrations of one instance.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
+    metrics: Metrics,
     inner: Mutex<Inner>,
 }
 
@@ -36,6 +37,7 @@ pub(crate) struct Mailbox {
     max_bytes: usize,
     inner: Mutex<Arrived>,
     wake: Notify,
+    metrics: Metrics,
 }
 
 /// The content of a mailbox.
@@ -57,8 +59,8 @@ impl Arrived {
 }
 
 impl Mailbox {
-    fn new(max_bytes: usize) -> Self {
-        Self { max_bytes, inner: Mutex::default(), wake: Notify::new() }
+    fn new(max_bytes: usize, metrics: Metrics) -> Self {
+        Self { max_bytes, inner: Mutex::default(), wake: Notify::new(), metrics }
     }
 
     /// Waits for content and takes it all. Cancel-safe.
@@ -78,6 +80,7 @@ impl Mailbox {
         if inner.notices.contains_key(&delivery.topic) || inner.live_bytes + delivery.bytes > self.max_bytes {
             // The tailer delivers ids of a topic in rising order.
             inner.notices.insert(delivery.topic, delivery.sequence_id);
+            self.metrics.mailbox_overflowed();
         } else {
             inner.live_bytes += delivery.bytes;
             inner.live.push_back(Arc::clone(delivery));
@@ -122,9 +125,13 @@ pub(crate) struct StreamHandle {
 }
 
 impl Registry {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { metrics, inner: Mutex::default() }
+    }
+
     /// Adds a stream without topics.
     pub(crate) fn open(self: &Arc<Self>, max_mailbox_bytes: usize) -> StreamHandle {
-        let mailbox = Arc::new(Mailbox::new(max_mailbox_bytes));
+        let mailbox = Arc::new(Mailbox::new(max_mailbox_bytes, self.metrics.clone()));
         let mut inner = lock(&self.inner);
         let stream = inner.next_stream;
         inner.next_stream += 1;
@@ -163,6 +170,7 @@ impl StreamHandle {
             for topic in batch {
                 if self.topics.insert(*topic) {
                     inner.topics.entry(*topic).or_default().push(self.stream);
+                    self.registry.metrics.registered(1);
                 }
             }
         }
@@ -175,6 +183,7 @@ impl StreamHandle {
             for topic in batch {
                 if self.topics.remove(topic) {
                     inner.remove(topic, self.stream);
+                    self.registry.metrics.deregistered(1);
                 }
             }
         }
@@ -183,6 +192,7 @@ impl StreamHandle {
     /// Stops it for all topics.
     pub(crate) fn clear(&mut self) {
         let topics: Vec<Topic> = self.topics.drain().collect();
+        self.registry.metrics.deregistered(topics.len());
         for batch in topics.chunks(LOCK_BATCH) {
             let mut inner = lock(&self.registry.inner);
             for topic in batch {

@@ -14,12 +14,16 @@ use tokio_util::{
     task::TaskTracker,
 };
 use tonic::transport::server::Router;
-use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_health::server::HealthReporter;
 use tonic_web::GrpcWebLayer;
 
 use crate::{
     config::{ConfigError, DatabaseConfig, ServerConfig},
     connection::Connection,
+    counted::Counted,
+    health::{Health, SERVICES, Vitals},
+    metrics::Metrics,
+    monitor::Monitor,
     postgres::PostgresStore,
     publish::Publisher,
     query::Reader,
@@ -92,6 +96,8 @@ pub struct Server {
     store: Arc<dyn EnvelopeStore>,
     tail: Box<dyn Tail>,
     registry: Arc<Registry>,
+    metrics: Metrics,
+    metrics_listener: Option<TcpListener>,
 }
 
 impl std::fmt::Debug for Server {
@@ -124,13 +130,16 @@ impl Server {
     /// As [`Server::bind`].
     pub async fn bind_with(config: ServerConfig, store: Arc<dyn EnvelopeStore>) -> Result<Self, StartError> {
         config.validate()?;
-        let address = config.listen;
-        let listen = |source| StartError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(listen)?;
-        let local_addr = listener.local_addr().map_err(listen)?;
+        let (listener, local_addr) = listen(config.listen).await?;
+        let metrics_listener = match config.metrics_listen {
+            Some(address) => Some(listen(address).await?.0),
+            None => None,
+        };
         // Before any stream exists: whatever comes later is an arrival to every stream.
         let tail = store.tail().await?;
-        Ok(Self { config, listener, local_addr, store, tail, registry: Arc::default() })
+        let metrics = Metrics::default();
+        let registry = Arc::new(Registry::new(metrics.clone()));
+        Ok(Self { config, listener, local_addr, store, tail, registry, metrics, metrics_listener })
     }
 
     /// The address it listens on.
@@ -138,19 +147,25 @@ impl Server {
         self.local_addr
     }
 
+    /// The address of metrics, liveness and readiness, if there is one.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics_listener.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
     /// A view of its streams, for metrics.
     pub fn activity(&self) -> Activity {
         Activity::of(&self.registry)
     }
 
-    /// Answers until `shutdown` completes. Then streams end UNAVAILABLE, health says NOT_SERVING,
+    /// Answers until `shutdown` completes. Then health says NOT_SERVING, streams end UNAVAILABLE,
     /// requests in flight finish, and after at most `timing.drain` connections are cut and the store
     /// is closed. Dropping the future cuts everything at once.
     ///
     /// # Errors
     /// [`ServeError`] when the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
-        let Self { config, listener, store, tail, local_addr, registry } = self;
+        let Self { config, listener, store, tail, local_addr, registry, metrics, metrics_listener } = self;
+        let vitals = Vitals::default();
         let cut = CancellationToken::new();
         let _cut_when_dropped: DropGuard = cut.clone().drop_guard();
         // A child of `cut`: whatever cuts the connections also ends the streams and the tailer.
@@ -160,9 +175,27 @@ impl Server {
             store: Arc::clone(&store),
             registry: Arc::clone(&registry),
             poll: config.timing.store_poll,
+            metrics: metrics.clone(),
+            vitals: vitals.clone(),
         };
         tasks.spawn(tailer.run(tail, stop.clone()));
-        let (mut health, router) = routes(&config, &store, &registry, &stop, &tasks).await;
+        if let Some(listener) = metrics_listener {
+            let monitor =
+                Monitor { metrics: metrics.clone(), vitals: vitals.clone(), store: Arc::clone(&store) };
+            tasks.spawn(monitor.run(listener, cut.clone()));
+        }
+        let calls = Calls { store: &store, metrics: &metrics, vitals: &vitals };
+        let (mut reporter, router) = routes(&config, calls, &registry, &stop, &tasks);
+        let health = Health {
+            store: Arc::clone(&store),
+            vitals: vitals.clone(),
+            reporter: reporter.clone(),
+            interval: config.timing.store_poll.max(PROBE_INTERVAL),
+            timeout: config.timing.statement_timeout * 2,
+        };
+        health.report(vitals.condition()).await;
+        let draining = cut.child_token();
+        let health = tasks.spawn(health.run(draining.clone()));
         tracing::info!(%local_addr, "listening");
 
         let closing = CancellationToken::new();
@@ -175,14 +208,16 @@ impl Server {
             served = &mut graceful => served,
             () = shutdown => {
                 tracing::info!("shutting down");
-                for service in SERVICES {
-                    health.set_service_status(*service, ServingStatus::NotServing).await;
+                draining.cancel();
+                // Health speaks first: who is sent away by a stream's end must not be sent back here.
+                if let Err(error) = health.await {
+                    tracing::error!(%error, "the health task failed");
                 }
                 stop.cancel();
                 closing.cancel();
                 // Whoever watches has been told, and must not hold up the end.
-                for service in SERVICES {
-                    health.clear_service_status(service).await;
+                for (service, _) in SERVICES {
+                    reporter.clear_service_status(service).await;
                 }
                 let drained = tokio::time::timeout(config.timing.drain, &mut graceful).await;
                 drained.unwrap_or(Ok(()))
@@ -196,24 +231,40 @@ impl Server {
     }
 }
 
-/// Services whose health is reported; the empty name is the server as a whole.
-const SERVICES: &[&str] = &[
-    "",
-    "xmtp.backend.v1.QueryService",
-    "xmtp.backend.v1.PublishService",
-    "xmtp.backend.v1.SubscribeService",
-    "xmtp.backend.v1.IdentityService",
-];
+/// How often a store that doesn't work is asked whether it does again, at most.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-async fn routes(
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let local_addr = listener.local_addr().map_err(failed)?;
+    Ok((listener, local_addr))
+}
+
+/// What every service is made of.
+#[derive(Clone, Copy)]
+struct Calls<'a> {
+    store: &'a Arc<dyn EnvelopeStore>,
+    metrics: &'a Metrics,
+    vitals: &'a Vitals,
+}
+
+impl Calls<'_> {
+    fn counted<S>(self, service: S) -> Counted<S> {
+        Counted { service: Arc::new(service), metrics: self.metrics.clone(), vitals: self.vitals.clone() }
+    }
+}
+
+fn routes(
     config: &ServerConfig,
-    store: &Arc<dyn EnvelopeStore>,
+    calls: Calls<'_>,
     registry: &Arc<Registry>,
     stop: &CancellationToken,
     sessions: &TaskTracker,
 ) -> (HealthReporter, Router<Layers>) {
     let limits = Arc::new(config.limits.clone());
     let timing = Arc::new(config.timing.clone());
+    let store = calls.store;
     let (max_in, max_out) = (limits.max_request_bytes, limits.max_response_bytes);
     let reader = Reader { store: Arc::clone(store), limits: Arc::clone(&limits) };
     let publisher = Publisher {
@@ -229,11 +280,9 @@ async fn routes(
         timing,
         stop: stop.clone(),
         sessions: sessions.clone(),
+        metrics: calls.metrics.clone(),
     };
     let (health, health_service) = tonic_health::server::health_reporter();
-    for service in SERVICES {
-        health.set_service_status(*service, ServingStatus::Serving).await;
-    }
     macro_rules! sized {
         ($service:expr) => {
             $service.max_decoding_message_size(max_in).max_encoding_message_size(max_out)
@@ -249,9 +298,9 @@ async fn routes(
         .layer(web::cors(&config.cors))
         .layer(GrpcWebLayer::new())
         .add_service(health_service)
-        .add_service(sized!(QueryServiceServer::new(reader.clone())))
-        .add_service(sized!(IdentityServiceServer::new(reader)))
-        .add_service(sized!(PublishServiceServer::new(publisher)))
+        .add_service(sized!(QueryServiceServer::new(calls.counted(reader.clone()))))
+        .add_service(sized!(IdentityServiceServer::new(calls.counted(reader))))
+        .add_service(sized!(PublishServiceServer::new(calls.counted(publisher))))
         .add_service(sized!(SubscribeServiceServer::new(subscriptions)));
     (health, router)
 }

@@ -104,6 +104,8 @@ struct File {
     #[serde(default)]
     logs: LogSettings,
     #[serde(default)]
+    metrics: MetricsSection,
+    #[serde(default)]
     limits: Limits,
     #[serde(default)]
     timing: Timing,
@@ -121,6 +123,12 @@ impl Default for ServerSection {
     fn default() -> Self {
         Self { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), cors_origins: None }
     }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct MetricsSection {
+    listen: Option<SocketAddr>,
 }
 
 #[derive(Deserialize)]
@@ -161,6 +169,7 @@ impl Settings {
         let mut server = ServerConfig::new(database(&file.database, variable)?);
         server.listen = file.server.listen;
         server.cors = file.server.cors_origins.map_or(CorsOrigins::Any, CorsOrigins::List);
+        server.metrics_listen = file.metrics.listen;
         server.limits = file.limits;
         server.timing = file.timing;
         server.validate()?;

@@ -23,8 +23,8 @@ use tokio::{
 
 use self::committer::Committer;
 use crate::store::{
-    AdmissionView, Arrival, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, ReadBounds,
-    ReadPage, Source, StoreError, StoredEnvelope, Tail, TopicRead,
+    AdmissionView, Arrival, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, PoolUse,
+    ReadBounds, ReadPage, Source, StoreError, StoredEnvelope, Tail, TopicRead,
 };
 
 /// Connections for reads. SQLite's readers don't block each other; each costs a thread.
@@ -147,6 +147,16 @@ impl EnvelopeStore for SqliteStore {
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError> {
         let last = self.timed(async { read::last_id(&mut *self.snapshot().await?).await }).await?;
         Ok(Box::new(SqliteTail { store: self.clone(), last }))
+    }
+
+    async fn probe(&self) -> Result<(), StoreError> {
+        // Through the line and the lock of publishes, or it would say nothing about them.
+        self.committer.commit(Vec::new()).await?;
+        self.timed(async { read::last_id(&mut *self.snapshot().await?).await }).await.map(drop)
+    }
+
+    fn pools(&self) -> Vec<PoolUse> {
+        vec![PoolUse::of("writer", &self.writer), PoolUse::of("readers", &self.readers)]
     }
 
     fn hints(&self) -> watch::Receiver<u64> {

@@ -208,6 +208,30 @@ pub struct Arrival {
     pub bytes: usize,
 }
 
+/// Use of a pool of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolUse {
+    /// Which pool; a fixed name.
+    pub name: &'static str,
+    /// Connections there are.
+    pub open: u32,
+    /// Those of them that nobody uses.
+    pub idle: u32,
+    /// The most there may be.
+    pub max: u32,
+}
+
+impl PoolUse {
+    pub(crate) fn of<DB: sqlx::Database>(name: &'static str, pool: &sqlx::Pool<DB>) -> Self {
+        Self {
+            name,
+            open: pool.size(),
+            idle: u32::try_from(pool.num_idle()).unwrap_or(u32::MAX),
+            max: pool.options().get_max_connections(),
+        }
+    }
+}
+
 /// Follows everything that becomes visible. Per topic the ids rise; nothing is left out, whatever
 /// failed in between.
 #[tonic::async_trait]
@@ -264,6 +288,15 @@ pub trait EnvelopeStore: Send + Sync + 'static {
 
     /// Starts following the serving database at its present end.
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError>;
+
+    /// Whether publishes can reach their database. Asked while something doesn't work, so it may cost
+    /// as much as a small write.
+    async fn probe(&self) -> Result<(), StoreError>;
+
+    /// How the pools of connections are used.
+    fn pools(&self) -> Vec<PoolUse> {
+        Vec::new()
+    }
 
     /// Changes whenever something may have become visible. A hint: the tailer polls as well.
     fn hints(&self) -> watch::Receiver<u64>;

@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::{
     config::{Limits, Timing},
     handoff::{Handed, Handoff, Outlet, handoff},
+    metrics::{Metrics, OpenSession, StreamKind},
     refusal::store_status,
     registry::{Arrived, Registry, StreamHandle},
     session::{Action, Delivery, End, Event, Frame, Page, Session},
@@ -34,6 +35,7 @@ pub(crate) struct Subscriptions {
     pub(crate) timing: Arc<Timing>,
     pub(crate) stop: CancellationToken,
     pub(crate) sessions: TaskTracker,
+    pub(crate) metrics: Metrics,
 }
 
 type Inbound = Pin<Box<dyn Stream<Item = Result<SubscribeRequest, Status>> + Send>>;
@@ -51,7 +53,8 @@ impl SubscribeService for Subscriptions {
         let (limits, timing) = (Arc::clone(&self.limits), Arc::clone(&self.timing));
         let (session, actions) = Session::native(limits, timing, rand::random(), Instant::now());
         let inbound = request.into_inner().boxed();
-        Ok(Response::new(self.start(session, actions, inbound, native_form)))
+        let open = self.metrics.session(StreamKind::Native);
+        Ok(Response::new(self.start(open, session, actions, inbound, native_form)))
     }
 
     async fn subscribe_static(
@@ -64,8 +67,8 @@ impl SubscribeService for Subscriptions {
         let (session, actions) = Session::fixed(limits, timing, &topics, Instant::now())?;
         // The end of a unary request is no half-close (STR-052).
         let inbound = futures::stream::pending().boxed();
-        let form = fixed_form;
-        Ok(Response::new(self.start(session, actions, inbound, form)))
+        let open = self.metrics.session(StreamKind::Static);
+        Ok(Response::new(self.start(open, session, actions, inbound, fixed_form)))
     }
 }
 
@@ -76,13 +79,15 @@ impl Subscriptions {
 
     fn start<M: 'static>(
         &self,
+        open: OpenSession,
         session: Session,
         actions: Vec<Action>,
         inbound: Inbound,
         form: fn(Frame, u32) -> M,
     ) -> Outlet<M> {
-        let (handoff, outlet) = handoff(form, self.timing.keepalive_ms());
+        let (handoff, outlet) = handoff(form, self.timing.keepalive_ms(), self.metrics.clone());
         let driver = Driver {
+            open,
             session,
             inbound: Some(inbound),
             handoff,
@@ -106,6 +111,7 @@ fn shutting_down() -> Status {
 /// Carries events to a session and its actions out. Dropping it, for whatever reason, leaves nothing
 /// of the stream in the registry.
 struct Driver {
+    open: OpenSession,
     session: Session,
     /// `None` once it ended.
     inbound: Option<Inbound>,
@@ -236,6 +242,7 @@ impl Driver {
         let Some(End { status, flush }) = self.end.take() else {
             return;
         };
+        self.open.ends(status.as_ref());
         let deadline = tokio::time::Instant::now() + self.timing.flush_wait;
         while flush && !self.session.is_flushed() {
             match tokio::time::timeout_at(deadline, self.handoff.handed()).await {

@@ -6,6 +6,8 @@ use highwater_wire::SequenceId;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    health::Vitals,
+    metrics::Metrics,
     refusal::store_status,
     registry::Registry,
     session::Delivery,
@@ -19,6 +21,8 @@ pub(crate) struct Tailer {
     pub(crate) store: Arc<dyn EnvelopeStore>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) poll: Duration,
+    pub(crate) metrics: Metrics,
+    pub(crate) vitals: Vitals,
 }
 
 impl Tailer {
@@ -32,9 +36,11 @@ impl Tailer {
                 () = stop.cancelled() => return,
                 step = self.step(&mut *tail) => step,
             };
+            self.metrics.polled(step.as_ref().ok().copied(), tail.gaps());
+            self.vitals.followed(step.is_ok());
             match step {
-                Ok(true) => continue,
-                Ok(false) => {}
+                Ok(1..) => continue,
+                Ok(0) => {}
                 Err(error) => self.registry.fail_all(&store_status(error)),
             }
             tokio::select! {
@@ -46,10 +52,10 @@ impl Tailer {
         }
     }
 
-    /// Passes on one batch; whether there was one.
-    async fn step(&self, tail: &mut dyn Tail) -> Result<bool, StoreError> {
+    /// Passes on one batch; how many arrivals there were.
+    async fn step(&self, tail: &mut dyn Tail) -> Result<usize, StoreError> {
         let arrivals = tail.next().await?;
-        let any = !arrivals.is_empty();
+        let found = arrivals.len();
         // A topic that is registered after this look has these arrivals in its head already.
         let wanted: Vec<Arrival> =
             arrivals.into_iter().filter(|arrival| self.registry.wants(&arrival.topic)).collect();
@@ -57,10 +63,10 @@ impl Tailer {
             let mut envelopes = self.store.read_ids(&batch).await?;
             envelopes.sort_unstable_by_key(|envelope| envelope.meta.sequence_id);
             for envelope in &envelopes {
-                self.registry.dispatch(&Arc::new(Delivery::new(envelope)?));
+                self.registry.dispatch(&Arc::new(Delivery::live(envelope)?));
             }
         }
-        Ok(any)
+        Ok(found)
     }
 }
 

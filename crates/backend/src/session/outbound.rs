@@ -4,7 +4,7 @@
 //! acknowledgement always finds room beside a backlog that a slow reader leaves standing; what finds
 //! no room stays in the store and is read again later (STR-030).
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use highwater_wire::{SequenceId, Topic, proto::backend};
 use prost::Message as _;
@@ -22,6 +22,8 @@ pub(crate) struct Delivery {
     /// Bytes it adds to a frame.
     pub(crate) bytes: usize,
     pub(crate) envelope: backend::ServerEnvelope,
+    /// For one that arrived while it was waited for: the server's time, since the Unix epoch.
+    pub(crate) live_since: Option<Duration>,
 }
 
 impl Delivery {
@@ -33,7 +35,14 @@ impl Delivery {
             // Tag and length prefix of a repeated field.
             bytes: envelope.encoded_len() + 6,
             envelope,
+            live_since: None,
         })
+    }
+
+    /// One that just became visible.
+    pub(crate) fn live(stored: &StoredEnvelope) -> Result<Self, StoreError> {
+        let at = Duration::from_nanos(u64::try_from(stored.meta.server_ns).unwrap_or(0));
+        Ok(Self { live_since: Some(at), ..Self::new(stored)? })
     }
 }
 

@@ -37,7 +37,7 @@ fn sequence(id: u64) -> SequenceId {
 
 fn delivery(topic: Topic, id: u64) -> Arc<Delivery> {
     let envelope = backend::ServerEnvelope::default();
-    Arc::new(Delivery { topic, sequence_id: sequence(id), bytes: ROW_BYTES, envelope })
+    Arc::new(Delivery { topic, sequence_id: sequence(id), bytes: ROW_BYTES, envelope, live_since: None })
 }
 
 fn small_limits() -> Limits {

@@ -111,6 +111,11 @@ impl EnvelopeStore for FaultyStore {
         Ok(Box::new(FaultyTail { inner, faults: Arc::clone(&self.faults) }))
     }
 
+    async fn probe(&self) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.probe().await
+    }
+
     fn hints(&self) -> watch::Receiver<u64> {
         self.inner.hints()
     }
