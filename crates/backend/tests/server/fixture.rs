@@ -131,6 +131,12 @@ pub(crate) async fn server_with(change: impl FnOnce(&mut ServerConfig)) -> (Home
     (home, running)
 }
 
+/// An instance on a database that others may use too.
+pub(crate) async fn start_on(url: &str) -> Running {
+    let config = ServerConfig::new(url.parse().expect("a database"));
+    Running::serve(Server::bind(config).await.expect("the server starts"))
+}
+
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) channel: Channel,
