@@ -3,8 +3,19 @@
 
 mod boundary;
 mod chaos;
+#[path = "../server/fault.rs"]
+mod fault;
 #[path = "../server/fixture.rs"]
 #[allow(dead_code, reason = "the server suite uses the rest")]
 mod fixture;
 mod follower;
 mod lost;
+#[path = "../server/publish.rs"]
+mod publish;
+#[path = "../server/read.rs"]
+mod read;
+#[path = "../server/subscribe.rs"]
+mod subscribe;
+
+/// What is stored in by the parts of the server's own suite that run here again.
+const ENGINE: fixture::Engine = fixture::Engine::Postgres;
