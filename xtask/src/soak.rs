@@ -11,7 +11,8 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut command = workspace::cargo(["test", "--release", "-p", "highwater-tests", "--"]);
+    let packages = ["test", "--release", "-p", "highwater-tests", "-p", "highwater-backend", "--"];
+    let mut command = workspace::cargo(packages);
     command.args(&options.filters).arg("--nocapture").env("HIGHWATER_SOAK", "1");
     println!("HIGHWATER_SOAK=1 {}", workspace::spoken(&command));
     if !command.status()?.success() {
