@@ -2,7 +2,10 @@
 
 mod fault;
 mod fixture;
+mod health;
 mod lifecycle;
+mod metrics;
+mod private;
 mod publish;
 mod read;
 mod subscribe;
