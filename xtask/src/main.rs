@@ -1,9 +1,8 @@
-//! Every developer and CI command of Highwater: `cargo xtask test | lint | conformance | bench | soak`.
+//! Every developer and CI command of Highwater: `cargo xtask prepare | test | lint | conformance | bench | soak`.
 //!
 //! Owns the checks that no crate can make about itself: the arrows between crates, who names which
 //! table, whether the documents point at something, and which requirement is shown by which test.
-//! It deliberately doesn't build or install anything beyond what cargo does, and it needs no network
-//! of its own.
+//! Only `prepare` installs anything beyond what cargo does, and only it needs a network of its own.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its terminal")]
 
@@ -12,6 +11,7 @@ mod catalogue;
 mod conformance;
 mod finding;
 mod lint;
+mod prepare;
 mod soak;
 mod source;
 mod suite;
@@ -30,6 +30,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Installs what the tests need besides Rust: PostgreSQL, Chromium, the browser test's packages
+    Prepare,
     /// Everything CI checks, in order, with a table of where the time went
     Test,
     /// The architecture: arrows, tables, documents, file sizes, leftovers
@@ -44,6 +46,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Prepare => prepare::run(),
         Command::Test => test::run(),
         Command::Lint(options) => lint::run(&options),
         Command::Conformance(options) => conformance::run(&options),

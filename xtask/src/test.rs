@@ -5,7 +5,7 @@
 //! that one run. The backend alone is the only second configuration: without the client crates its
 //! SQLite is the plain one, which feature unification hides otherwise.
 
-use crate::{conformance, lint, suite, workspace};
+use crate::{conformance, lint, prepare, suite, workspace};
 use anyhow::{Result, bail};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
+    Step { name: "prepare", run: || prepare::run().map(|()| Outcome::Passed) },
     Step { name: "format", run: || run_cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "lint", run: || lint::run(&lint::Options::default()).map(|()| Outcome::Passed) },
     Step { name: "catalogue", run: || conformance::report_catalogue().map(|()| Outcome::Passed) },

@@ -132,8 +132,17 @@ struct Capture {
 /// A fetch in flight.
 #[derive(Debug)]
 struct Turn {
-    topics: Vec<(Topic, u64)>,
+    topics: Vec<Asked>,
     reserved: usize,
+}
+
+/// A topic of a fetch.
+#[derive(Debug)]
+struct Asked {
+    topic: Topic,
+    generation: u64,
+    /// What was known to be visible when the fetch began.
+    known: Cursor,
 }
 
 /// A Ping that the reader has not answered.
@@ -245,7 +254,7 @@ impl Session {
             Event::Heads(heads) => self.heads(&heads, now, &mut actions),
             Event::Live(delivery) => self.live(&delivery, now),
             Event::Notice(topic, id) => self.notice(topic, id),
-            Event::Fetched(pages) => self.fetched(&pages, now),
+            Event::Fetched(pages) => self.fetched(&pages, now, &mut actions),
             Event::Tick => self.tick(now, &mut actions),
             Event::Failed(status) => self.end(Some(status), true, &mut actions),
         }

@@ -61,6 +61,12 @@ impl Tailer {
             arrivals.into_iter().filter(|arrival| self.registry.wants(&arrival.topic)).collect();
         for batch in batches(&wanted) {
             let mut envelopes = self.store.read_ids(&batch).await?;
+            if envelopes.len() != batch.len() {
+                // A standby that was swapped for one further behind, say. Nobody may miss these.
+                return Err(StoreError::Unavailable(
+                    "the store no longer shows what it announced".to_owned(),
+                ));
+            }
             envelopes.sort_unstable_by_key(|envelope| envelope.meta.sequence_id);
             for envelope in &envelopes {
                 self.registry.dispatch(&Arc::new(Delivery::live(envelope)?));

@@ -364,7 +364,7 @@ impl World {
 /// Shows: STR-002, STR-004, STR-005, STR-006, STR-007, STR-008, STR-010, STR-011, STR-030.
 #[test]
 fn no_schedule_loses_repeats_or_reorders_an_envelope() {
-    for seed in 0..4_000 {
+    for seed in 0..10_000 {
         let ran = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
             for _ in 0..200 {
@@ -499,4 +499,31 @@ fn a_transport_that_takes_nothing_ends_the_stream() {
     assert!(ends(&session.on(almost, Event::Tick)).is_none());
     let actions = session.on(start + timing.stall_wait, Event::Tick);
     assert_eq!(ends(&actions).map(Status::code), Some(tonic::Code::ResourceExhausted));
+}
+
+/// A topic of which the store showed more before must not be asked for again and again, and nothing of it
+/// may be skipped.
+///
+/// Shows: STR-010, STR-035.
+#[test]
+fn a_store_that_goes_back_ends_the_stream() {
+    let start = Instant::now();
+    let limits = Arc::new(Limits::default());
+    let (mut session, _) = Session::native(limits, Arc::new(Timing::default()), 0, start);
+    let adds = vec![TopicQuery { topic: Some(topic(0).to_proto()), cursor: None }];
+    let update = subscribe_request::Update { id: 1, adds, removes: Vec::new() };
+    let request = Some(subscribe_request::Request::Update(update));
+    session.on(start, Event::Inbound(backend::SubscribeRequest { request }));
+    session.on(start, Event::Heads(HashMap::from([(topic(0), sequence(5))])));
+    // What becomes known while a fetch is under way needn't be in it.
+    session.on(start, Event::Notice(topic(0), sequence(6)));
+    let page = |ids: &[u64]| {
+        let envelopes = ids.iter().map(|id| delivery(topic(0), *id)).collect();
+        Event::Fetched(vec![Page { envelopes, has_more: false }])
+    };
+    let actions = session.on(start, page(&[3, 5]));
+    assert!(ends(&actions).is_none());
+    assert!(actions.iter().any(|action| matches!(action, Action::Fetch { .. })), "{actions:?}");
+    let actions = session.on(start, page(&[]));
+    assert_eq!(ends(&actions).map(Status::code), Some(tonic::Code::Unavailable));
 }

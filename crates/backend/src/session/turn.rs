@@ -4,8 +4,9 @@
 use std::{sync::Arc, time::Instant};
 
 use highwater_wire::{SequenceId, Topic};
+use tonic::Status;
 
-use super::{Action, Delivery, Page, Session, Turn};
+use super::{Action, Asked, Delivery, Page, Session, Turn};
 use crate::store::TopicRead;
 
 impl Session {
@@ -53,10 +54,10 @@ impl Session {
         }
     }
 
-    pub(super) fn fetched(&mut self, pages: &[Page], now: Instant) {
+    pub(super) fn fetched(&mut self, pages: &[Page], now: Instant, actions: &mut Vec<Action>) {
         let Some(turn) = self.turn.take() else { return };
         let mut unserved = Vec::new();
-        for (position, (topic, generation)) in turn.topics.iter().enumerate() {
+        for (position, Asked { topic, generation, known }) in turn.topics.iter().enumerate() {
             // A registration made since then starts from its own cursor (STR-008).
             let Some(registration) =
                 self.topics.get_mut(topic).filter(|found| found.generation == *generation)
@@ -80,6 +81,11 @@ impl Session {
                 self.last_admission = now;
             }
             registration.known = registration.known.max(registration.floor);
+            if fits && !page.has_more && registration.floor < *known {
+                // It was there before the fetch: a standby that was swapped for one further behind, say.
+                let status = Status::unavailable("the store no longer shows what it did; reconnect");
+                return self.end(Some(status), true, actions);
+            }
             if !fits {
                 unserved.push((*topic, *generation));
             } else if page.has_more || registration.floor < registration.known {
@@ -109,7 +115,7 @@ impl Session {
         {
             if let Some(registration) = self.topics.get(&topic).filter(|found| found.generation == generation)
             {
-                topics.push((topic, generation));
+                topics.push(Asked { topic, generation, known: registration.known });
                 reads.push(TopicRead { topic, after: registration.floor });
             }
         }

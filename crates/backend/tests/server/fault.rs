@@ -9,7 +9,7 @@ use std::{
 };
 
 use highwater_backend::{
-    EnvelopeStore, ServerConfig, SqliteStore, StoreError,
+    EnvelopeStore, StoreError,
     store::{
         AdmissionView, Committed, EnvelopeKey, Identifier, NewEnvelope, ReadBounds, ReadPage, Source,
         StoredEnvelope, Tail, TopicRead,
@@ -34,15 +34,14 @@ pub(crate) struct Faults {
 }
 
 pub(crate) struct FaultyStore {
-    inner: SqliteStore,
+    inner: Arc<dyn EnvelopeStore>,
     faults: Arc<Faults>,
 }
 
 impl FaultyStore {
     pub(crate) async fn open(home: &Home) -> (Arc<Self>, Arc<Faults>) {
         let faults = Arc::new(Faults::default());
-        let timeout = ServerConfig::new(home.database()).timing.statement_timeout;
-        let inner = SqliteStore::open(&home.path(), timeout).await.expect("a store");
+        let inner = home.store().await;
         (Arc::new(Self { inner, faults: Arc::clone(&faults) }), faults)
     }
 

@@ -3,8 +3,12 @@
 use std::{future::Future, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use highwater_backend::{Activity, DatabaseConfig, EnvelopeStore, ServeError, Server, ServerConfig};
+use highwater_backend::{
+    Activity, DatabaseConfig, EnvelopeStore, PostgresStore, ServeError, Server, ServerConfig, SqliteStore,
+    Timing,
+};
 use highwater_identity::sign::{self, LocalWallet};
+use highwater_testkit_postgres::Postgres;
 use highwater_wire::{
     GroupId, InboxId, InstallationKey, Topic,
     proto::{
@@ -122,20 +126,60 @@ impl Running {
     }
 }
 
-/// A folder with the server's database.
-pub(crate) struct Home(TempDir);
+/// What the tests of this binary store in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+/// A server's database, new and empty.
+pub(crate) enum Home {
+    File(TempDir),
+    Postgres(String),
+}
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self(TempDir::new().expect("a temporary folder"))
+        match crate::ENGINE {
+            Engine::Sqlite => Self::File(TempDir::new().expect("a temporary folder")),
+            Engine::Postgres => {
+                let server = Postgres::shared();
+                Self::Postgres(server.url(&server.create_database()))
+            }
+        }
     }
 
+    /// Of a SQLite database.
     pub(crate) fn path(&self) -> PathBuf {
-        self.0.path().join("backend.db")
+        match self {
+            Self::File(folder) => folder.path().join("backend.db"),
+            Self::Postgres(_) => panic!("PostgreSQL's files are its own"),
+        }
     }
 
     pub(crate) fn database(&self) -> DatabaseConfig {
-        format!("sqlite:{}", self.path().display()).parse().expect("a database")
+        match self {
+            Self::File(_) => format!("sqlite:{}", self.path().display()).parse().expect("a database"),
+            // Many tests share the server.
+            Self::Postgres(url) => {
+                let database: DatabaseConfig = url.parse().expect("a database");
+                database.with_max_connections(6).expect("a few")
+            }
+        }
+    }
+
+    pub(crate) async fn store(&self) -> Arc<dyn EnvelopeStore> {
+        let timing = Timing::default();
+        match self.database() {
+            DatabaseConfig::Sqlite(path) => {
+                Arc::new(SqliteStore::open(&path, timing.statement_timeout).await.expect("a store"))
+            }
+            DatabaseConfig::Postgres(config) => {
+                Arc::new(PostgresStore::open(&config, &timing).await.expect("a store"))
+            }
+            other => panic!("{other:?} is tested nowhere"),
+        }
     }
 }
 
@@ -153,6 +197,12 @@ pub(crate) async fn server_with(change: impl FnOnce(&mut ServerConfig)) -> (Home
     let home = Home::new();
     let running = Running::start(&home, change).await;
     (home, running)
+}
+
+/// An instance on a database that others may use too.
+pub(crate) async fn start_on(url: &str) -> Running {
+    let config = ServerConfig::new(url.parse().expect("a database"));
+    Running::serve(Server::bind(config).await.expect("the server starts"))
 }
 
 #[derive(Clone)]

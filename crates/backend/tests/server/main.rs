@@ -10,3 +10,6 @@ mod publish;
 mod read;
 mod subscribe;
 mod web;
+
+/// What all of this is stored in; the suite of PostgreSQL runs parts of it again.
+const ENGINE: fixture::Engine = fixture::Engine::Sqlite;

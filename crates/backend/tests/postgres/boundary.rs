@@ -1,0 +1,160 @@
+//! The closed allocation boundary: it never passes an id that a publish can still commit, however the
+//! publish and the boundary's own steps interleave.
+
+use std::time::Duration;
+
+use highwater_backend::{DatabaseConfig, EnvelopeStore, PostgresStore, Timing};
+use highwater_testkit_postgres::{Postgres, Stop};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::fixture::{SOON, soon};
+
+async fn store(url: &str) -> PostgresStore {
+    let DatabaseConfig::Postgres(mut config) = url.parse().expect("a database") else {
+        panic!("PostgreSQL is meant")
+    };
+    config.max_connections = 3;
+    let timing = Timing { store_poll: Duration::from_millis(5), ..Timing::default() };
+    PostgresStore::open(&config, &timing).await.expect("opened")
+}
+
+/// A publish by hand, which can be held at every point.
+struct Publisher {
+    conn: PgConnection,
+}
+
+impl Publisher {
+    /// Has locked its topic's head, as every publish does first; so it has a transaction id.
+    async fn begin(url: &str, topic: u8) -> Self {
+        let mut conn = PgConnection::connect(url).await.expect("connected");
+        sqlx::query("BEGIN").execute(&mut conn).await.expect("begun");
+        sqlx::query("INSERT INTO backend_heads VALUES ($1, 0)")
+            .bind(vec![1_u8, topic])
+            .execute(&mut conn)
+            .await
+            .expect("a head");
+        Self { conn }
+    }
+
+    async fn take_id(&mut self) -> i64 {
+        let id = sqlx::query_scalar("SELECT nextval('backend_ids')");
+        id.fetch_one(&mut self.conn).await.expect("an id")
+    }
+
+    async fn end(mut self, how: &str) {
+        match how {
+            "killed" => {
+                let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
+                    .fetch_one(&mut self.conn)
+                    .await
+                    .expect("a process");
+                Postgres::shared().sql("postgres", &format!("SELECT pg_terminate_backend({pid})"));
+            }
+            statement => {
+                sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut self.conn).await.expect("ended");
+            }
+        }
+    }
+}
+
+async fn closed(conn: &mut PgConnection) -> i64 {
+    let closed = sqlx::query_scalar("SELECT closed FROM backend_boundary");
+    closed.fetch_one(conn).await.expect("the boundary")
+}
+
+async fn closes(conn: &mut PgConnection, id: i64) {
+    soon("the boundary", async {
+        while closed(conn).await < id {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// Long enough for the boundary task to do several rounds.
+async fn many_rounds() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// The newest transaction to have ended is older than any that runs, so a snapshot's xmax is no bound: the
+/// second publisher's transaction is above it all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_id_of_a_running_publish_is_closed() {
+    for how in ["COMMIT", "ROLLBACK", "killed"] {
+        let server = Postgres::shared();
+        let url = server.url(&server.create_database());
+        let store = store(&url).await;
+        let mut look = PgConnection::connect(&url).await.expect("connected");
+        let mut first = Publisher::begin(&url, 1).await;
+        let mut second = Publisher::begin(&url, 2).await;
+        let (a, b) = (second.take_id().await, first.take_id().await);
+        many_rounds().await;
+        assert!(closed(&mut look).await < a, "{how}: both run");
+        first.end(how).await;
+        many_rounds().await;
+        // The one that ended had the greater id and the smaller transaction id.
+        assert!(closed(&mut look).await < a, "{how}: {a} is still open");
+        second.end(how).await;
+        closes(&mut look, b).await;
+        store.close().await;
+    }
+}
+
+/// A publisher that begins, takes its id and ends at every point between the boundary's looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_boundary_follows_publishers_that_come_and_go() {
+    let server = Postgres::shared();
+    let url = server.url(&server.create_database());
+    // Two instances move the same boundary.
+    let (one, two) = tokio::join!(store(&url), store(&url));
+    let mut look = PgConnection::connect(&url).await.expect("connected");
+    let (mut open, mut last, mut highest) = (Vec::new(), 0, 0);
+    for round in 0..60_u8 {
+        let mut publisher = Publisher::begin(&url, round).await;
+        if round % 4 != 3 {
+            last = publisher.take_id().await;
+            open.push((last, publisher));
+        } else {
+            publisher.end("ROLLBACK").await;
+        }
+        tokio::time::sleep(Duration::from_millis(u64::from(round % 7))).await;
+        let lowest = open.first().map_or(i64::MAX, |(id, _)| *id);
+        let now = closed(&mut look).await;
+        assert!(now < lowest, "{now} passes {lowest}, which is open");
+        assert!(now >= highest, "it falls from {highest} to {now}");
+        highest = now;
+        if round % 3 == 2 {
+            let (_, publisher) = open.remove(usize::from(round) % open.len());
+            publisher.end(["COMMIT", "ROLLBACK", "killed"][usize::from(round / 3) % 3]).await;
+        }
+    }
+    for (_, publisher) in open {
+        publisher.end("COMMIT").await;
+    }
+    closes(&mut look, last).await;
+    one.close().await;
+    two.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_boundary_never_falls_over_a_restart() {
+    let mut server = Postgres::start();
+    let url = server.url(&server.create_database());
+    let mut highest = 0;
+    for how in [Stop::Fast, Stop::Immediate, Stop::Fast] {
+        let store = store(&url).await;
+        let mut look = PgConnection::connect(&url).await.expect("connected");
+        let found = closed(&mut look).await;
+        assert!(found >= highest, "it fell from {highest} to {found}");
+        let mut publisher = Publisher::begin(&url, u8::try_from(highest % 250).expect("small")).await;
+        let id = publisher.take_id().await;
+        assert!(id > highest);
+        publisher.end("COMMIT").await;
+        closes(&mut look, id).await;
+        highest = closed(&mut look).await;
+        tokio::time::timeout(SOON, store.close()).await.expect("closed");
+        drop(look);
+        server.stop(how);
+        server.start_again();
+    }
+}
