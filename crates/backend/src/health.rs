@@ -66,8 +66,11 @@ impl Vitals {
     }
 }
 
+/// A service's name, and whether it works in a condition.
+type Service = (&'static str, fn(Condition) -> bool);
+
 /// Services whose health is reported, and what each needs. The empty name is the server as a whole.
-pub(crate) const SERVICES: &[(&str, fn(Condition) -> bool)] = &[
+pub(crate) const SERVICES: &[Service] = &[
     ("", Condition::is_ready),
     // Query reads the primary, QueryNewest the serving database.
     ("xmtp.backend.v1.QueryService", Condition::is_ready),

@@ -29,6 +29,8 @@ pub(crate) struct Faults {
     pub(crate) tail: AtomicBool,
     /// Heads are read only while this is false.
     pub(crate) heads_wait: watch::Sender<bool>,
+    /// The newest are read only while this is false. Its receivers are the calls under way.
+    pub(crate) newest_wait: watch::Sender<bool>,
 }
 
 pub(crate) struct FaultyStore {
@@ -93,6 +95,8 @@ impl EnvelopeStore for FaultyStore {
     }
 
     async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError> {
+        let mut wait = self.faults.newest_wait.subscribe();
+        wait.wait_for(|wait| !wait).await.expect("the switch lives");
         self.check()?;
         self.inner.newest(topics, full).await
     }

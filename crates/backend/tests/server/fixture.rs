@@ -1,6 +1,6 @@
 //! A running server with its file, clients, and builders of envelopes.
 
-use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use highwater_backend::{
@@ -31,7 +31,12 @@ use openmls_basic_credential::SignatureKeyPair;
 use openmls_rust_crypto::OpenMlsRustCrypto;
 use prost::Message as _;
 use tempfile::TempDir;
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinHandle,
+};
 use tonic::{Code, Status, transport::Channel};
 
 pub(crate) const SUITE: Ciphersuite = Ciphersuite::MLS_128_DHKEMX25519_CHACHA20POLY1305_SHA256_Ed25519;
@@ -50,6 +55,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 pub(crate) struct Running {
     pub(crate) url: String,
     pub(crate) activity: Activity,
+    metrics: Option<SocketAddr>,
     shutdown: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Result<(), ServeError>>,
 }
@@ -76,16 +82,29 @@ impl Running {
     fn serve(server: Server) -> Self {
         let url = format!("http://{}", server.local_addr());
         let activity = server.activity();
+        let metrics = server.metrics_addr();
         let (shutdown, asked) = oneshot::channel::<()>();
         let serving = tokio::spawn(server.serve(async {
             // A dropped sender asks as well.
             let _ = asked.await;
         }));
-        Self { url, activity, shutdown: Some(shutdown), serving }
+        Self { url, activity, metrics, shutdown: Some(shutdown), serving }
     }
 
     pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.url).await
+    }
+
+    /// What the second listener answers: status line and headers, then the body.
+    pub(crate) async fn get(&self, path: &str) -> (String, String) {
+        let address = self.metrics.expect("a metrics listener");
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("asked");
+        let mut answer = String::new();
+        soon("an answer", stream.read_to_string(&mut answer)).await.expect("answered");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("headers");
+        (head.to_owned(), body.to_owned())
     }
 
     /// Asks for the orderly end without waiting for it.
@@ -162,6 +181,11 @@ impl Home {
             other => panic!("{other:?} is tested nowhere"),
         }
     }
+}
+
+/// A listener for metrics.
+pub(crate) fn with_metrics(config: &mut ServerConfig) {
+    config.metrics_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
 }
 
 /// A server with its own file and the protocol's numbers.

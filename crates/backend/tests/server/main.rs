@@ -1,8 +1,12 @@
 //! The server as a peer sees it: a real tonic client over loopback, a real SQLite file.
 
 mod fault;
+#[allow(dead_code, reason = "the suite of PostgreSQL uses the rest of it")]
 mod fixture;
+mod health;
 mod lifecycle;
+mod metrics;
+mod private;
 mod publish;
 mod read;
 mod subscribe;

@@ -19,14 +19,14 @@ use tonic::{Code, Status, Streaming};
 use crate::{fault::FaultyStore, fixture::*};
 
 /// One bidirectional stream.
-struct Stream {
+pub(crate) struct Stream {
     requests: mpsc::Sender<SubscribeRequest>,
     responses: Streaming<SubscribeResponse>,
 }
 
 impl Stream {
     /// Opens a stream and reads its Started.
-    async fn open(client: &Client) -> Self {
+    pub(crate) async fn open(client: &Client) -> Self {
         let mut stream = Self::unread(client).await;
         match stream.next().await {
             Response::Started(_) => stream,
@@ -45,11 +45,11 @@ impl Stream {
         self.requests.send(request).await.expect("the stream reads");
     }
 
-    async fn update(&self, id: u64, adds: &[(Topic, u64)], removes: &[Topic]) {
+    pub(crate) async fn update(&self, id: u64, adds: &[(Topic, u64)], removes: &[Topic]) {
         self.send(Request::Update(update(id, adds, removes))).await;
     }
 
-    async fn next(&mut self) -> Response {
+    pub(crate) async fn next(&mut self) -> Response {
         match soon("a frame", self.responses.message()).await.expect("a healthy stream") {
             Some(frame) => frame.response.expect("a response"),
             None => panic!("the stream ended"),
@@ -57,7 +57,7 @@ impl Stream {
     }
 
     /// Reads the acknowledgement of an update, with the ids that came before it.
-    async fn applied(&mut self, id: u64) -> (Vec<u64>, Vec<(Topic, u64)>) {
+    pub(crate) async fn applied(&mut self, id: u64) -> (Vec<u64>, Vec<(Topic, u64)>) {
         let mut before = Vec::new();
         loop {
             match self.next().await {
