@@ -44,7 +44,9 @@ const TASK_CONNECTIONS: u32 = 3;
 /// An [`EnvelopeStore`] in a PostgreSQL database, version 14 or later.
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
-    primary: PgPool,
+    writer: PgPool,
+    /// The primary, for reads: publishes that wait for a lock leave these connections alone.
+    reader: PgPool,
     /// The standby's connections, or the primary's.
     serving: PgPool,
     has_standby: bool,
@@ -69,14 +71,21 @@ impl PostgresStore {
         let lifetime = timing.publish_lifetime;
         let tasks_pool = pool(&config.primary, TASK_CONNECTIONS, timeout, lifetime).await?;
         schema::migrate(&tasks_pool).await?;
-        let primary = pool(&config.primary, config.max_connections, timeout, lifetime).await?;
+        let half = (config.max_connections / 2).max(1);
+        let writer = pool(&config.primary, half, timeout, lifetime).await?;
+        let reader = pool(&config.primary, half, timeout, lifetime).await?;
         let serving = match &config.replica {
-            Some(replica) => pool(replica, config.max_connections, timeout, lifetime).await?,
-            None => primary.clone(),
+            Some(replica) => {
+                let serving = pool(replica, config.max_connections, timeout, lifetime).await?;
+                schema::replayed(&serving, timing.store_poll).await?;
+                serving
+            }
+            None => reader.clone(),
         };
         let stop = CancellationToken::new();
         let store = Self {
-            primary,
+            writer,
+            reader,
             serving,
             has_standby: config.replica.is_some(),
             tasks_pool,
@@ -125,6 +134,11 @@ async fn pool(
         // Statements are short and estimates of list parameters high: compiling would take ten times
         // longer than running.
         ("jit", "off".to_owned()),
+        // All of them are meant for an index. A plan made while a table was small would go on reading it
+        // whole when it no longer is.
+        ("enable_seqscan", "off".to_owned()),
+        // What the publish function is written for.
+        ("default_transaction_isolation", "read committed".to_owned()),
         // Nothing here leaves a transaction open; should anything, the database ends it.
         ("idle_in_transaction_session_timeout", lifetime.as_millis().max(1).to_string()),
     ]);
@@ -145,14 +159,14 @@ impl EnvelopeStore for PostgresStore {
     ) -> Result<AdmissionView, StoreError> {
         self.timed(async {
             // Logs first: an update that became visible in between is then answered as stored.
-            let histories = read::histories(&self.primary, inboxes).await?;
-            Ok(AdmissionView { stored: read::stored(&self.primary, keys).await?, histories })
+            let histories = read::histories(&self.reader, inboxes).await?;
+            Ok(AdmissionView { stored: read::stored(&self.reader, keys).await?, histories })
         })
         .await
     }
 
     async fn commit(&self, envelopes: &[NewEnvelope]) -> Result<Committed, StoreError> {
-        let committed = self.timed(write::publish(&self.primary, envelopes)).await;
+        let committed = self.timed(write::publish(&self.writer, envelopes)).await;
         // Also after an error: it doesn't say that nothing was stored.
         self.visible.send_modify(|count| *count += 1);
         self.committed.notify_one();
@@ -166,7 +180,7 @@ impl EnvelopeStore for PostgresStore {
         bounds: ReadBounds,
     ) -> Result<ReadPage, StoreError> {
         let pool = match source {
-            Source::Primary => &self.primary,
+            Source::Primary => &self.reader,
             Source::Serving => &self.serving,
         };
         self.timed(read::after(pool, reads, bounds)).await
@@ -188,7 +202,7 @@ impl EnvelopeStore for PostgresStore {
         &self,
         identifiers: &[Identifier],
     ) -> Result<HashMap<Identifier, InboxId>, StoreError> {
-        self.timed(read::inbox_ids(&self.primary, identifiers)).await
+        self.timed(read::inbox_ids(&self.reader, identifiers)).await
     }
 
     async fn tail(&self) -> Result<Box<dyn Tail>, StoreError> {
@@ -197,7 +211,7 @@ impl EnvelopeStore for PostgresStore {
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        let reading = sqlx::query_scalar("SELECT pg_is_in_recovery()").fetch_one(&self.primary);
+        let reading = sqlx::query_scalar("SELECT pg_is_in_recovery()").fetch_one(&self.reader);
         let is_standby: bool = self.timed(async { reading.await.map_err(failed) }).await?;
         if is_standby {
             return Err(StoreError::Unavailable("the primary is a standby".to_owned()));
@@ -208,7 +222,11 @@ impl EnvelopeStore for PostgresStore {
     fn pools(&self) -> Vec<PoolUse> {
         // Without a standby the serving pool is the primary's.
         let standby = self.has_standby.then(|| PoolUse::of("standby", &self.serving));
-        let own = [PoolUse::of("primary", &self.primary), PoolUse::of("tasks", &self.tasks_pool)];
+        let own = [
+            PoolUse::of("writer", &self.writer),
+            PoolUse::of("reader", &self.reader),
+            PoolUse::of("tasks", &self.tasks_pool),
+        ];
         own.into_iter().chain(standby).collect()
     }
 
@@ -220,7 +238,7 @@ impl EnvelopeStore for PostgresStore {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        tokio::join!(self.primary.close(), self.serving.close(), self.tasks_pool.close());
+        tokio::join!(self.writer.close(), self.reader.close(), self.serving.close(), self.tasks_pool.close());
     }
 }
 

@@ -58,6 +58,10 @@ pub(crate) fn store_status(error: StoreError) -> Status {
             tracing::warn!(%error, "store unavailable");
             Status::unavailable("the store is unavailable; retry with backoff")
         }
+        StoreError::WentBack(_) => {
+            tracing::error!(%error, "the database was swapped for an older copy");
+            Status::unavailable("the store went back; reconnect")
+        }
         StoreError::TimedOut(_) => {
             tracing::warn!(%error, "store too slow");
             Status::deadline_exceeded("the store took too long; retry with backoff")

@@ -24,6 +24,10 @@ pub enum StoreError {
     /// The database answered too late.
     #[error("the store took longer than {0:?}")]
     TimedOut(Duration),
+    /// The store no longer shows what it showed before: its database was swapped for an older copy. What
+    /// was read before can't be relied on.
+    #[error("the store went back: {0}")]
+    WentBack(String),
     /// A stored value breaks an invariant.
     #[error("a stored value breaks an invariant: {0}")]
     Corrupt(String),

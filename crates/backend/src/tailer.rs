@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use highwater_wire::SequenceId;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 use crate::{
     health::Vitals,
@@ -41,6 +42,13 @@ impl Tailer {
             match step {
                 Ok(1..) => continue,
                 Ok(0) => {}
+                Err(error @ StoreError::WentBack(_)) => {
+                    self.registry.fail_all(&store_status(error));
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        anew = self.anew() => tail = anew,
+                    }
+                }
                 Err(error) => self.registry.fail_all(&store_status(error)),
             }
             tokio::select! {
@@ -49,6 +57,21 @@ impl Tailer {
                 // The store outlives its hints; a closed channel leaves the poll.
                 Ok(()) = hints.changed() => {}
             }
+        }
+    }
+
+    /// Follows from the present end of a store that lost what it had shown. Streams that registered before
+    /// that end was known would miss what lies between.
+    async fn anew(&self) -> Box<dyn Tail> {
+        loop {
+            match self.store.tail().await {
+                Ok(tail) => {
+                    self.registry.fail_all(&Status::unavailable("the store went back; reconnect"));
+                    return tail;
+                }
+                Err(error) => self.registry.fail_all(&store_status(error)),
+            }
+            tokio::time::sleep(self.poll).await;
         }
     }
 
@@ -62,10 +85,8 @@ impl Tailer {
         for batch in batches(&wanted) {
             let mut envelopes = self.store.read_ids(&batch).await?;
             if envelopes.len() != batch.len() {
-                // A standby that was swapped for one further behind, say. Nobody may miss these.
-                return Err(StoreError::Unavailable(
-                    "the store no longer shows what it announced".to_owned(),
-                ));
+                // Nobody may miss these.
+                return Err(StoreError::WentBack("an envelope that was announced is gone".to_owned()));
             }
             envelopes.sort_unstable_by_key(|envelope| envelope.meta.sequence_id);
             for envelope in &envelopes {

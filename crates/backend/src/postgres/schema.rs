@@ -1,5 +1,7 @@
 //! The tables, the one function that writes them, and the steps that made both.
 
+use std::time::{Duration, Instant};
+
 use sqlx::{PgConnection, PgPool};
 
 use super::failed;
@@ -7,6 +9,9 @@ use crate::store::StoreError;
 
 /// Instances that start together take turns at it.
 const MIGRATION_LOCK: i64 = 0x6869_6768_7761;
+
+/// How far a standby may be behind at the start.
+const REPLAY: Duration = Duration::from_secs(60);
 
 /// Step i brings a database from version i to version i+1. Steps never change once released.
 const STEPS: &[&[&str]] = &[&[
@@ -147,6 +152,31 @@ pub(super) async fn migrate(pool: &PgPool) -> Result<(), StoreError> {
         .map_err(failed)?;
     step(&mut tx).await?;
     tx.commit().await.map_err(failed)
+}
+
+/// Waits until a standby shows the schema, which may have been made a moment ago.
+pub(super) async fn replayed(standby: &PgPool, poll: Duration) -> Result<(), StoreError> {
+    let deadline = Instant::now() + REPLAY;
+    loop {
+        let shown: bool = sqlx::query_scalar("SELECT to_regclass('backend_schema') IS NOT NULL")
+            .fetch_one(standby)
+            .await
+            .map_err(failed)?;
+        let version: i64 = match shown {
+            true => sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM backend_schema")
+                .fetch_one(standby)
+                .await
+                .map_err(failed)?,
+            false => 0,
+        };
+        if usize::try_from(version).is_ok_and(|version| version >= STEPS.len()) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(StoreError::Unavailable("the replica doesn't show the schema".to_owned()));
+        }
+        tokio::time::sleep(poll).await;
+    }
 }
 
 async fn step(conn: &mut PgConnection) -> Result<(), StoreError> {

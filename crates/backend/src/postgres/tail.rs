@@ -11,6 +11,8 @@ const BATCH: usize = 1_000;
 pub(super) struct PostgresTail {
     store: PostgresStore,
     gaps: Gaps,
+    /// The boundary of the last look. It never falls, unless the database is another.
+    closed: i64,
     /// Failures of the boundary task that this tail has spoken of.
     boundary_failures: u64,
 }
@@ -37,7 +39,7 @@ impl PostgresTail {
         let mut gaps = Gaps::starting_at(closed);
         gaps.show(&visible, true, closed);
         let boundary_failures = store.boundary.failures();
-        Ok(Self { store, gaps, boundary_failures })
+        Ok(Self { store, gaps, closed, boundary_failures })
     }
 }
 
@@ -50,6 +52,10 @@ impl Tail for PostgresTail {
             return Err(StoreError::Unavailable("the allocation boundary can't be moved".to_owned()));
         }
         let (arrivals, whole, closed) = look(&self.store.serving, &self.gaps).await?;
+        if closed < self.closed {
+            return Err(StoreError::WentBack(format!("the boundary fell from {} to {closed}", self.closed)));
+        }
+        self.closed = closed;
         let ids: Vec<i64> = arrivals.iter().map(|arrival| arrival.sequence_id.as_i64()).collect();
         self.gaps.show(&ids, whole, closed);
         Ok(arrivals)

@@ -105,3 +105,41 @@ async fn a_database_that_restarts_ends_streams_and_loses_nothing() {
         instance.stop().await;
     }
 }
+
+/// The database is swapped for an older copy under a running instance: its boundary falls. What streams were
+/// shown can't be relied on, so all end; following starts anew and misses nothing that comes.
+///
+/// Shows: STR-035.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_goes_back_ends_streams_and_is_followed_anew() {
+    let server = Postgres::shared();
+    let database = server.create_database();
+    let instance = start_on(&server.url(&database)).await;
+    let client = instance.client().await;
+    let mut follower = Follower::of(1..2);
+    follower.connect(&client).await.expect("a stream");
+    for number in 0..3_u8 {
+        client.put_one(welcome(1, &[number])).await;
+    }
+    soon("the messages", follower.receive(async || client.clone(), 3)).await;
+    // The instance moves the boundary on again; sooner or later it looks in between.
+    let ended = soon("the end of the stream", async {
+        loop {
+            server.sql(&database, "UPDATE backend_boundary SET closed = 0 WHERE closed > 0");
+            if let Ok(stepped) = tokio::time::timeout(Duration::from_millis(50), follower.step()).await {
+                return stepped.expect_err("ended");
+            }
+        }
+    })
+    .await;
+    assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended:?}");
+    soon("a stream that stays", async {
+        while follower.connect(&client).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    client.put_one(welcome(1, b"after")).await;
+    soon("the next message", follower.receive(async || client.clone(), 4)).await;
+    instance.stop().await;
+}

@@ -22,15 +22,8 @@ async fn streams_see_a_standby_and_queries_the_primary() {
     let rows =
         async |source| store.read_after(source, &reads, bounds).await.expect("a page")[0].envelopes.len();
 
-    let mut tail = soon("the schema on the standby", async {
-        loop {
-            match store.tail().await {
-                Ok(tail) => return tail,
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-            }
-        }
-    })
-    .await;
+    // The standby was waited for until it showed the schema.
+    let mut tail = store.tail().await.expect("a tail");
     replica.pause_replay();
     let metas = put(&store, &[envelope(topic(1), "a")]).await;
     assert_eq!(rows(Source::Primary).await, 1);
