@@ -72,3 +72,12 @@ pub(crate) fn store_status(error: StoreError) -> Status {
         }
     }
 }
+
+/// What a stream is told when something it can't do without failed: it is over, whatever the reason
+/// (STR-035).
+pub(crate) fn stream_status(error: StoreError) -> Status {
+    match error {
+        StoreError::TimedOut(_) => Status::unavailable("the store took too long; reconnect"),
+        error => store_status(error),
+    }
+}

@@ -18,7 +18,7 @@ use crate::{
     config::{Limits, Timing},
     handoff::{Handed, Handoff, Outlet, handoff},
     metrics::{Metrics, OpenSession, StreamKind},
-    refusal::store_status,
+    refusal::stream_status,
     registry::{Arrived, Registry, StreamHandle},
     session::{Action, Delivery, End, Event, Frame, Page, Session},
     store::{EnvelopeStore, ReadBounds, Source, StoreError, TopicRead},
@@ -293,14 +293,6 @@ fn pages(page: crate::store::ReadPage) -> Result<Vec<Page>, StoreError> {
             Ok(Page { envelopes, has_more: topic.has_more })
         })
         .collect()
-}
-
-/// A read that a stream can't do without failed: the stream is over, whatever the reason (STR-035).
-fn stream_status(error: StoreError) -> Status {
-    match error {
-        StoreError::TimedOut(_) => Status::unavailable("the store took too long; reconnect"),
-        error => store_status(error),
-    }
 }
 
 fn target((topic, through_sequence_id): (Topic, u64)) -> CatchupTarget {

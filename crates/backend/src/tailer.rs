@@ -9,7 +9,7 @@ use tonic::Status;
 use crate::{
     health::Vitals,
     metrics::Metrics,
-    refusal::store_status,
+    refusal::stream_status,
     registry::Registry,
     session::Delivery,
     store::{Arrival, EnvelopeStore, StoreError, Tail},
@@ -43,13 +43,13 @@ impl Tailer {
                 Ok(1..) => continue,
                 Ok(0) => {}
                 Err(error @ StoreError::WentBack(_)) => {
-                    self.registry.fail_all(&store_status(error));
+                    self.registry.fail_all(&stream_status(error));
                     tokio::select! {
                         () = stop.cancelled() => return,
                         anew = self.anew() => tail = anew,
                     }
                 }
-                Err(error) => self.registry.fail_all(&store_status(error)),
+                Err(error) => self.registry.fail_all(&stream_status(error)),
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -69,7 +69,7 @@ impl Tailer {
                     self.registry.fail_all(&Status::unavailable("the store went back; reconnect"));
                     return tail;
                 }
-                Err(error) => self.registry.fail_all(&store_status(error)),
+                Err(error) => self.registry.fail_all(&stream_status(error)),
             }
             tokio::time::sleep(self.poll).await;
         }
