@@ -17,6 +17,7 @@ from grpc_status import rpc_status
 
 from xmtp.backend.v1 import (
     envelope_pb2 as envelope,
+    identity_pb2 as identity,
     identity_pb2_grpc,
     publish_pb2 as publish,
     publish_pb2_grpc,
