@@ -527,3 +527,29 @@ fn a_store_that_goes_back_ends_the_stream() {
     let actions = session.on(start, page(&[]));
     assert_eq!(ends(&actions).map(Status::code), Some(tonic::Code::Unavailable));
 }
+
+/// Shows: STR-016.
+#[test]
+fn topics_that_a_byte_cutoff_left_out_come_first_in_the_next_turn() {
+    let start = Instant::now();
+    let limits = Arc::new(Limits { fetch_turn_topics: 3, ..Limits::default() });
+    let (mut session, _) = Session::native(limits, Arc::new(Timing::default()), 0, start);
+    let adds = (0..5).map(|number| TopicQuery { topic: Some(topic(number).to_proto()), cursor: None });
+    let update = subscribe_request::Update { id: 1, adds: adds.collect(), removes: Vec::new() };
+    let request = Some(subscribe_request::Request::Update(update));
+    session.on(start, Event::Inbound(backend::SubscribeRequest { request }));
+    let heads = (0..5).map(|number| (topic(number), sequence(10))).collect();
+    let asked = |actions: Vec<Action>| {
+        let reads = actions.into_iter().find_map(|action| match action {
+            Action::Fetch { reads, .. } => Some(reads),
+            _ => None,
+        });
+        reads.expect("a fetch").iter().map(|read| read.topic).collect::<Vec<_>>()
+    };
+    let first = asked(session.on(start, Event::Heads(heads)));
+    assert_eq!(first, [topic(0), topic(1), topic(2)]);
+    // Only the first was reached before the bytes ran out, and has more.
+    let page = Page { envelopes: vec![delivery(topic(0), 1)], has_more: true };
+    let second = asked(session.on(start, Event::Fetched(vec![page])));
+    assert_eq!(second, [topic(1), topic(2), topic(3)]);
+}

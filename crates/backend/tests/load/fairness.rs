@@ -12,7 +12,7 @@ use crate::fixture::{at, commit_log, envelope_id, server, server_with, soon, wel
 /// One topic with a long history beside 199 short ones: the short ones are complete while most of the long
 /// one is still to come.
 ///
-/// Shows: STR-011, STR-016.
+/// Shows: STR-011, STR-016, STR-052.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_topics_do_not_wait_for_a_long_one() {
     const LONG: usize = 5_000;

@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use highwater_backend::{DatabaseConfig, EnvelopeStore, PostgresStore, Timing};
+use highwater_backend::{DatabaseConfig, EnvelopeStore, PostgresStore, Server, ServerConfig, Timing};
 use highwater_testkit_postgres::{Postgres, Stop};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::fixture::{SOON, soon};
+use crate::{
+    fixture::{Running, SOON, soon, welcome},
+    follower::Follower,
+};
 
 async fn store(url: &str) -> PostgresStore {
     let DatabaseConfig::Postgres(mut config) = url.parse().expect("a database") else {
@@ -157,4 +160,51 @@ async fn the_boundary_never_falls_over_a_restart() {
         server.stop(how);
         server.start_again();
     }
+}
+
+/// A lock on the boundary delays it; a boundary that can't be moved at all ends streams.
+///
+/// Shows: STR-035.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_boundary_waits_and_a_broken_one_ends_streams() {
+    let server = Postgres::shared();
+    let database = server.create_database();
+    let url = server.url(&database);
+    let mut config = ServerConfig::new(url.parse().expect("a database"));
+    config.timing.statement_timeout = Duration::from_millis(300);
+    let instance = Running::serve(Server::bind(config).await.expect("the server starts"));
+    let client = instance.client().await;
+    let mut follower = Follower::of(1..2);
+    follower.connect(&client).await.expect("a stream");
+    let mut lock = PgConnection::connect(&url).await.expect("connected");
+    sqlx::raw_sql("BEGIN; SELECT FROM backend_boundary FOR UPDATE").execute(&mut lock).await.expect("locked");
+    let mut last = 0;
+    for number in 0..5_u8 {
+        last = client.put_one(welcome(1, &[number])).await;
+        // Longer than a statement may wait, over all rounds.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    while follower.count() < 5 {
+        soon("the messages", follower.step()).await.expect("a healthy stream");
+    }
+    let mut look = PgConnection::connect(&url).await.expect("connected");
+    assert_eq!(closed(&mut look).await, 0);
+    sqlx::raw_sql("ROLLBACK").execute(&mut lock).await.expect("unlocked");
+    closes(&mut look, i64::try_from(last).expect("an id")).await;
+
+    server.sql(&database, "ALTER SEQUENCE backend_ids RENAME TO elsewhere");
+    let ended = soon("the end of the stream", follower.step()).await.expect_err("ended");
+    assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended:?}");
+    server.sql(&database, "ALTER SEQUENCE elsewhere RENAME TO backend_ids");
+    soon("a stream that stays", async {
+        while follower.count() < 6 {
+            if follower.connect(&client).await.is_ok() && client.put(vec![welcome(1, b"after")]).await.is_ok()
+            {
+                while follower.count() < 6 && follower.step().await.is_ok() {}
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    instance.stop().await;
 }

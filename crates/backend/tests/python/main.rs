@@ -10,6 +10,8 @@ mod fixture;
 mod servers;
 mod venv;
 
+const ENGINE: fixture::Engine = fixture::Engine::Sqlite;
+
 use std::{path::Path, process::Stdio, time::Duration};
 
 use tempfile::TempDir;

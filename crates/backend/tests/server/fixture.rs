@@ -79,7 +79,7 @@ impl Running {
         Self::serve(Server::bind_with(config, store).await.expect("the server starts"))
     }
 
-    fn serve(server: Server) -> Self {
+    pub(crate) fn serve(server: Server) -> Self {
         let url = format!("http://{}", server.local_addr());
         let activity = server.activity();
         let metrics = server.metrics_addr();

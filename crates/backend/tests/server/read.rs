@@ -176,3 +176,30 @@ async fn health_says_serving() {
     }
     server.stop().await;
 }
+
+/// Shows: STR-031.
+#[tokio::test]
+async fn an_answer_over_the_ceiling_is_out_of_range() {
+    let (_home, server) = server_with(|config| {
+        config.limits.max_envelope_bytes = 64 * 1024;
+        config.limits.delivery_frame_target_bytes = 66 * 1024;
+        config.limits.max_response_bytes = 100 * 1024;
+    })
+    .await;
+    let client = server.client().await;
+    for number in 0..2 {
+        client.put_one(welcome(number, &[1; 60 * 1024])).await;
+    }
+    let newest = async |topics: &[u8]| {
+        let topics = topics.iter().map(|number| welcome_topic(*number).to_proto()).collect();
+        let request = QueryNewestRequest { topics, include_full_envelope: true };
+        client.query.clone().query_newest(request).await
+    };
+    assert_eq!(newest(&[0]).await.expect("fits").into_inner().results.len(), 1);
+    let status = newest(&[0, 1]).await.expect_err("too long");
+    assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
+    // A page ends early instead.
+    let page = client.page(&[(welcome_topic(0), 0), (welcome_topic(1), 0)], 0).await.expect("a page");
+    assert_eq!((page.envelopes.len(), has_more(&page)), (1, true));
+    server.stop().await;
+}
