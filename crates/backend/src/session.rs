@@ -13,6 +13,8 @@ mod liveness;
 mod outbound;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 mod turn;
 mod update;
 

@@ -10,6 +10,9 @@ mod fault;
 mod fixture;
 mod follower;
 mod lost;
+#[path = "../server/people.rs"]
+#[allow(dead_code, reason = "the server suite uses the rest")]
+mod people;
 #[path = "../server/publish.rs"]
 mod publish;
 #[path = "../server/read.rs"]

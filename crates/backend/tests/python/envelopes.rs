@@ -7,7 +7,8 @@ use openmls::prelude::Lifetime;
 use prost::Message as _;
 use serde_json::json;
 
-use crate::fixture::{MlsMember, Person, commit_log, group_message, identity, key_package, welcome};
+use crate::fixture::{commit_log, group_message, identity, key_package, welcome};
+use crate::people::{MlsMember, Person};
 
 /// Additions to the one inbox that racing publishes extend; with the registration, no more than an
 /// inbox may have.

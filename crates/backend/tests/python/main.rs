@@ -7,6 +7,8 @@
 mod envelopes;
 #[path = "../server/fixture.rs"]
 mod fixture;
+#[path = "../server/people.rs"]
+mod people;
 mod servers;
 mod venv;
 

@@ -10,7 +10,8 @@ use highwater_wire::Topic;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::task::JoinHandle;
 
-use crate::fixture::{Home, Person, Running, identity, server, server_with, soon, welcome, welcome_topic};
+use crate::fixture::{Home, Running, identity, server, server_with, soon, welcome, welcome_topic};
+use crate::people::Person;
 
 /// Between two looks at the file by which a test asks for a shutdown.
 const LOOK: Duration = Duration::from_millis(20);

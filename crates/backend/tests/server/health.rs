@@ -12,6 +12,7 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
+use crate::people::Person;
 use crate::{fault::FaultyStore, fixture::*};
 
 const PUBLISH: &str = "xmtp.backend.v1.PublishService";

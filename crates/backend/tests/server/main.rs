@@ -6,6 +6,7 @@ mod fixture;
 mod health;
 mod lifecycle;
 mod metrics;
+mod people;
 mod private;
 mod publish;
 mod read;

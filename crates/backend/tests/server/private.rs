@@ -11,6 +11,7 @@ use highwater_wire::{
 };
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
+use crate::people::{MlsMember, Person};
 use crate::{fault::FaultyStore, fixture::*, subscribe::Stream};
 
 #[derive(Clone, Default)]

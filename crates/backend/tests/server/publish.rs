@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use tonic::Code;
 
 use crate::fixture::*;
+use crate::people::{MlsMember, Person};
 
 const GROUP: [u8; 16] = [4; 16];
 
