@@ -3,6 +3,7 @@
 mod database;
 mod limits;
 mod timing;
+mod wallet;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,6 +12,7 @@ pub use self::{
     database::{DatabaseConfig, PostgresConfig},
     limits::Limits,
     timing::Timing,
+    wallet::WalletRoute,
 };
 
 /// Everything a server is started with. [`ServerConfig::new`] gives the protocol's numbers.
@@ -29,6 +31,8 @@ pub struct ServerConfig {
     pub cors: CorsOrigins,
     /// Address of the listener for metrics, liveness and readiness; absent, there is none.
     pub metrics_listen: Option<SocketAddr>,
+    /// Where contract wallets' signatures are judged, one route a chain.
+    pub wallets: Vec<WalletRoute>,
 }
 
 /// Origins of web pages that may use the server from a browser. Nothing here is authorisation: other
@@ -68,6 +72,7 @@ impl ServerConfig {
             timing: Timing::default(),
             cors: CorsOrigins::default(),
             metrics_listen: None,
+            wallets: Vec::new(),
         }
     }
 
@@ -78,7 +83,8 @@ impl ServerConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.limits.validate()?;
         self.cors.validate()?;
-        self.timing.validate()
+        self.timing.validate()?;
+        wallet::validate(&self.wallets)
     }
 }
 
@@ -127,6 +133,21 @@ pub enum ConfigError {
         /// The setting it must exceed.
         smaller: &'static str,
     },
+    /// A chain's node has no usable URL; which one isn't said, as it may hold a key.
+    #[error("the node of chain {chain_id} must be an http or https URL")]
+    WalletUrl {
+        /// The chain.
+        chain_id: u64,
+    },
+    /// Two nodes for one chain.
+    #[error("chain {chain_id} has two nodes")]
+    WalletChainTwice {
+        /// The chain.
+        chain_id: u64,
+    },
+    /// No HTTPS client can be made for the chains' nodes.
+    #[error("the system's root certificates can't be read, so the chains' nodes can't be called")]
+    WalletTls,
 }
 
 impl ConfigError {

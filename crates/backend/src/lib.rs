@@ -41,7 +41,9 @@ mod tailer;
 mod wallets;
 mod web;
 
-pub use config::{ConfigError, CorsOrigins, DatabaseConfig, Limits, PostgresConfig, ServerConfig, Timing};
+pub use config::{
+    ConfigError, CorsOrigins, DatabaseConfig, Limits, PostgresConfig, ServerConfig, Timing, WalletRoute,
+};
 pub use postgres::PostgresStore;
 pub use registry::Activity;
 pub use server::{ServeError, Server, StartError};

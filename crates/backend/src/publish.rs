@@ -2,14 +2,15 @@
 //!
 //! What bears on a request is read in one snapshot, checked without any lock, and committed against
 //! the state as it then is: a duplicate that appeared meanwhile is answered with what was stored, an
-//! identity log that grew meanwhile makes the request ABORTED.
+//! identity log that grew meanwhile makes the request ABORTED. Chains are asked in between, on the same
+//! snapshot, so that the checks themselves do no I/O.
 
 use std::{
     collections::{BTreeSet, HashSet},
     sync::Arc,
 };
 
-use highwater_identity::{AssociationState, Invalid, LogEntry, MemberIdentifier};
+use highwater_identity::{AssociationState, Invalid, LogEntry, MemberIdentifier, VerificationRequest};
 use highwater_wire::{
     Cursor, InboxId, TopicKind, limits,
     proto::{
@@ -30,7 +31,7 @@ use crate::{
         AdmissionView, Committed, EnvelopeKey, EnvelopeStore, Identifier, IdentityChange, NewEnvelope,
         StoredMeta,
     },
-    wallets::ContractWallets,
+    wallets::{ContractWallets, Findings, Unavailable},
 };
 
 /// Requests above this many bytes are parsed off the runtime's threads.
@@ -106,19 +107,28 @@ impl Publisher {
     /// Checks every envelope that is new, and reports the lowest index that fails.
     async fn check(
         &self,
-        candidates: Vec<Candidate>,
+        mut candidates: Vec<Candidate>,
         malformed: Option<Refusal>,
     ) -> Result<Vec<NewEnvelope>, Status> {
         let keys: Vec<EnvelopeKey> = candidates.iter().map(|c| (c.topic, c.hash)).collect();
         let inboxes = inboxes(&candidates);
         let view = self.store.admission_view(&keys, &inboxes).await.map_err(store_status)?;
-        let judge = Judge {
+        let mut judge = Judge {
             max_envelope_bytes: self.limits.max_envelope_bytes,
             max_identity_entries: self.limits.max_identity_entries,
-            wallets: self.wallets.clone(),
+            findings: Findings::default(),
             view,
             updated: BTreeSet::new(),
         };
+        if !inboxes.is_empty() {
+            let needed;
+            (judge, candidates, needed) = off_the_runtime(move || {
+                let needed = judge.needed(&candidates);
+                (judge, candidates, needed)
+            })
+            .await?;
+            judge.findings = self.wallets.verdicts(needed).await;
+        }
         off_the_runtime(move || judge.all(candidates, malformed)).await?
     }
 }
@@ -146,7 +156,8 @@ fn inboxes(candidates: &[Candidate]) -> Vec<InboxId> {
 struct Judge {
     max_envelope_bytes: usize,
     max_identity_entries: usize,
-    wallets: ContractWallets,
+    /// What the chains said on what is [`Judge::needed`].
+    findings: Findings,
     view: AdmissionView,
     /// Inboxes that an earlier envelope of the request updates.
     updated: BTreeSet<InboxId>,
@@ -166,6 +177,38 @@ impl From<Refusal> for Verdict {
 }
 
 impl Judge {
+    /// What chains must be asked, in the order in which it decides: per envelope, first of the history
+    /// and then of the update. Envelopes whose fate doesn't hang on it ask nothing.
+    fn needed(&self, candidates: &[Candidate]) -> Vec<VerificationRequest> {
+        let mut seen = BTreeSet::new();
+        let mut asked = BTreeSet::new();
+        let mut needed = Vec::new();
+        for candidate in candidates {
+            let Content::Identity { inbox, update } = &candidate.content else { continue };
+            let history = self.history(*inbox);
+            if self.view.stored.contains_key(&(candidate.topic, candidate.hash))
+                || !seen.insert(*inbox)
+                || history.len() >= self.max_identity_entries
+                || candidate.check(self.max_envelope_bytes).is_err()
+                || required(update).is_err()
+            {
+                continue;
+            }
+            let updates = history.iter().map(|entry| &entry.update).chain([update]);
+            // A stored update that can't be read is found when its log is folded.
+            for request in updates.flat_map(|update| required(update).unwrap_or_default()) {
+                if asked.insert(request.clone()) {
+                    needed.push(request);
+                }
+            }
+        }
+        needed
+    }
+
+    fn history(&self, inbox: InboxId) -> &[LogEntry] {
+        self.view.histories.get(&inbox).map_or(&[][..], Vec::as_slice)
+    }
+
     fn all(
         mut self,
         candidates: Vec<Candidate>,
@@ -209,7 +252,7 @@ impl Judge {
                 Refusal::new(Reason::InvalidIdentityUpdate, "a request may update an inbox once").into()
             );
         }
-        let history = self.view.histories.get(&inbox).map_or(&[][..], Vec::as_slice);
+        let history = self.history(inbox);
         if history.len() >= self.max_identity_entries {
             return Err(Refusal::too_large(format!(
                 "the inbox has {} entries, the limit is {}",
@@ -235,23 +278,33 @@ impl Judge {
         history: &[LogEntry],
         update: &IdentityUpdate,
     ) -> Result<(Option<AssociationState>, AssociationState), Verdict> {
-        let updates: Vec<IdentityUpdate> =
-            history.iter().map(|entry| entry.update.clone()).chain([update.clone()]).collect();
-        let needed = highwater_identity::required_verifications(&updates).map_err(refused)?;
-        let verdicts = self.wallets.verdicts(&needed).map_err(Verdict::Undecided)?;
-        let before = highwater_identity::fold(inbox, history, &verdicts).map_err(|error| {
+        required(update).map_err(|invalid| self.undecided_or_refused(invalid))?;
+        let verdicts = &self.findings.verdicts;
+        let before = highwater_identity::fold(inbox, history, verdicts).map_err(|error| {
+            if error.is_retryable() {
+                return self.undecided_or_refused(error.reason);
+            }
             tracing::error!(%error, "a stored identity log is invalid");
             Verdict::Undecided(Status::internal("the stored identity log is invalid"))
         })?;
-        let after = AssociationState::apply(before.as_ref(), inbox, update, &verdicts).map_err(refused)?;
+        let after = AssociationState::apply(before.as_ref(), inbox, update, verdicts)
+            .map_err(|invalid| self.undecided_or_refused(invalid))?;
         Ok((before, after))
+    }
+
+    fn undecided_or_refused(&self, invalid: Invalid) -> Verdict {
+        if invalid.is_retryable() {
+            // Nothing is left unasked but what follows a question without an answer.
+            return Verdict::Undecided(self.findings.missing.unwrap_or(Unavailable::NoAnswer).into());
+        }
+        let reason =
+            if invalid.is_signature() { Reason::InvalidSignature } else { Reason::InvalidIdentityUpdate };
+        Refusal::new(reason, invalid.to_string()).into()
     }
 }
 
-fn refused(invalid: Invalid) -> Verdict {
-    let reason =
-        if invalid.is_signature() { Reason::InvalidSignature } else { Reason::InvalidIdentityUpdate };
-    Refusal::new(reason, invalid.to_string()).into()
+fn required(update: &IdentityUpdate) -> Result<Vec<VerificationRequest>, Invalid> {
+    highwater_identity::required_verifications(std::slice::from_ref(update))
 }
 
 /// The members that GetInboxIds can look up; installations aren't among them.

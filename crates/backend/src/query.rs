@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use highwater_wire::{
@@ -32,6 +33,7 @@ use crate::{
 pub(crate) struct Reader {
     pub(crate) store: Arc<dyn EnvelopeStore>,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) wallets: ContractWallets,
 }
 
 /// Reads a topic of an ordered read.
@@ -119,6 +121,9 @@ impl QueryService for Reader {
     }
 }
 
+/// How long a request's signatures may take to be judged.
+const JUDGING_LIFETIME: Duration = Duration::from_secs(30);
+
 /// Bytes of a page that aren't envelopes.
 const PAGE_OVERHEAD: usize = 16;
 
@@ -153,10 +158,11 @@ impl IdentityService for Reader {
     ) -> Result<Response<VerifySmartContractWalletSignaturesResponse>, Status> {
         let signatures = request.into_inner().signatures;
         at_most("signatures", signatures.len(), self.limits.max_scw_signatures)?;
-        if signatures.is_empty() {
-            return Ok(Response::new(VerifySmartContractWalletSignaturesResponse::default()));
-        }
-        Err(ContractWallets::no_route())
+        let judging = self.wallets.answers(&signatures);
+        let responses = tokio::time::timeout(JUDGING_LIFETIME, judging)
+            .await
+            .map_err(|_| Status::deadline_exceeded("the chains took too long; retry with backoff"))??;
+        Ok(Response::new(VerifySmartContractWalletSignaturesResponse { responses }))
     }
 }
 

@@ -98,6 +98,7 @@ pub struct Server {
     registry: Arc<Registry>,
     metrics: Metrics,
     metrics_listener: Option<TcpListener>,
+    wallets: ContractWallets,
 }
 
 impl std::fmt::Debug for Server {
@@ -130,6 +131,8 @@ impl Server {
     /// As [`Server::bind`].
     pub async fn bind_with(config: ServerConfig, store: Arc<dyn EnvelopeStore>) -> Result<Self, StartError> {
         config.validate()?;
+        // Half a publish's lifetime: a node that hangs is told from a publish that is slow.
+        let wallets = ContractWallets::new(&config.wallets, config.timing.publish_lifetime / 2)?;
         let (listener, local_addr) = listen(config.listen).await?;
         let metrics_listener = match config.metrics_listen {
             Some(address) => Some(listen(address).await?.0),
@@ -139,7 +142,7 @@ impl Server {
         let tail = store.tail().await?;
         let metrics = Metrics::default();
         let registry = Arc::new(Registry::new(metrics.clone()));
-        Ok(Self { config, listener, local_addr, store, tail, registry, metrics, metrics_listener })
+        Ok(Self { config, listener, local_addr, store, tail, registry, metrics, metrics_listener, wallets })
     }
 
     /// The address it listens on.
@@ -164,7 +167,8 @@ impl Server {
     /// # Errors
     /// [`ServeError`] when the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
-        let Self { config, listener, store, tail, local_addr, registry, metrics, metrics_listener } = self;
+        let Self { config, listener, store, tail, local_addr, registry, metrics, metrics_listener, wallets } =
+            self;
         let vitals = Vitals::default();
         let cut = CancellationToken::new();
         let _cut_when_dropped: DropGuard = cut.clone().drop_guard();
@@ -184,7 +188,7 @@ impl Server {
                 Monitor { metrics: metrics.clone(), vitals: vitals.clone(), store: Arc::clone(&store) };
             tasks.spawn(monitor.run(listener, cut.clone()));
         }
-        let calls = Calls { store: &store, metrics: &metrics, vitals: &vitals };
+        let calls = Calls { store: &store, metrics: &metrics, vitals: &vitals, wallets: &wallets };
         let (mut reporter, router) = routes(&config, calls, &registry, &stop, &tasks);
         let health = Health {
             store: Arc::clone(&store),
@@ -247,6 +251,7 @@ struct Calls<'a> {
     store: &'a Arc<dyn EnvelopeStore>,
     metrics: &'a Metrics,
     vitals: &'a Vitals,
+    wallets: &'a ContractWallets,
 }
 
 impl Calls<'_> {
@@ -266,12 +271,13 @@ fn routes(
     let timing = Arc::new(config.timing.clone());
     let store = calls.store;
     let (max_in, max_out) = (limits.max_request_bytes, limits.max_response_bytes);
-    let reader = Reader { store: Arc::clone(store), limits: Arc::clone(&limits) };
+    let wallets = calls.wallets.clone();
+    let reader = Reader { store: Arc::clone(store), limits: Arc::clone(&limits), wallets: wallets.clone() };
     let publisher = Publisher {
         store: Arc::clone(store),
         limits: Arc::clone(&limits),
         timing: Arc::clone(&timing),
-        wallets: ContractWallets,
+        wallets,
     };
     let subscriptions = Subscriptions {
         store: Arc::clone(store),

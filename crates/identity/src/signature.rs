@@ -60,12 +60,8 @@ impl SignedText {
     fn erc_191(&self, signature: &RecoverableEcdsaSignature) -> Result<Checked, Invalid> {
         let canonical =
             RecoverableEcdsa::read(&signature.bytes).ok_or(Invalid::SignatureForm(Scheme::Erc191))?;
-        let key = VerifyingKey::recover_from_prehash(&self.hash, &canonical.signature, canonical.parity)
-            .map_err(|_| Invalid::SignatureInvalid(Scheme::Erc191))?;
-        Ok(Checked {
-            signer: MemberIdentifier::Ethereum(Address::of(&key)),
-            spent: spent(&canonical.to_bytes()),
-        })
+        let signer = canonical.signer(&self.hash).ok_or(Invalid::SignatureInvalid(Scheme::Erc191))?;
+        Ok(Checked { signer: signer.into(), spent: spent(&canonical.to_bytes()) })
     }
 
     fn erc_6492(
@@ -156,10 +152,23 @@ impl RecoverableEcdsa {
         })
     }
 
+    fn signer(&self, hash: &[u8; 32]) -> Option<Address> {
+        let key = VerifyingKey::recover_from_prehash(hash, &self.signature, self.parity).ok()?;
+        Some(Address::of(&key))
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.signature.to_vec();
         bytes.push(self.parity.to_byte());
         bytes
+    }
+}
+
+impl Address {
+    /// Whose key signed a hash, or `None` if the bytes are no signature: r, s and v in any form that
+    /// `erc_191` may have.
+    pub fn recover(hash: &[u8; 32], signature: &[u8]) -> Option<Self> {
+        RecoverableEcdsa::read(signature)?.signer(hash)
     }
 }
 
