@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::config::{ConfigError, CorsOrigins, DatabaseConfig, Limits, ServerConfig, Timing};
+use crate::config::{ConfigError, CorsOrigins, DatabaseConfig, Limits, ServerConfig, Timing, WalletRoute};
 
 /// The port of a server whose file names no address.
 const PORT: u16 = 5050;
@@ -106,6 +106,8 @@ struct File {
     #[serde(default)]
     metrics: MetricsSection,
     #[serde(default)]
+    wallets: Vec<WalletSection>,
+    #[serde(default)]
     limits: Limits,
     #[serde(default)]
     timing: Timing,
@@ -129,6 +131,13 @@ impl Default for ServerSection {
 #[serde(default, deny_unknown_fields)]
 struct MetricsSection {
     listen: Option<SocketAddr>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WalletSection {
+    chain_id: u64,
+    url: String,
 }
 
 #[derive(Deserialize)]
@@ -166,10 +175,15 @@ impl Settings {
             line: 1 + text[..error.span().map_or(0, |span| span.start)].matches('\n').count(),
             message: error.message().to_owned(),
         })?;
-        let mut server = ServerConfig::new(database(&file.database, variable)?);
+        let secrets = Secrets(&variable);
+        let mut server = ServerConfig::new(database(&file.database, &secrets)?);
         server.listen = file.server.listen;
         server.cors = file.server.cors_origins.map_or(CorsOrigins::Any, CorsOrigins::List);
         server.metrics_listen = file.metrics.listen;
+        for WalletSection { chain_id, url } in &file.wallets {
+            let url = secrets.get("wallets.url", url)?;
+            server.wallets.push(WalletRoute { chain_id: *chain_id, url });
+        }
         server.limits = file.limits;
         server.timing = file.timing;
         server.validate()?;
@@ -177,23 +191,28 @@ impl Settings {
     }
 }
 
-fn database(
-    section: &DatabaseSection,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Result<DatabaseConfig, SettingsError> {
-    let secret = |key, value: &str| match value.strip_prefix("env:") {
-        Some(name) => {
-            variable(name).ok_or_else(|| SettingsError::NoVariable { key, variable: name.to_owned() })
+/// Where `env:NAME` is looked up.
+struct Secrets<'v>(&'v dyn Fn(&str) -> Option<String>);
+
+impl Secrets<'_> {
+    fn get(&self, key: &'static str, value: &str) -> Result<String, SettingsError> {
+        match value.strip_prefix("env:") {
+            Some(name) => {
+                (self.0)(name).ok_or_else(|| SettingsError::NoVariable { key, variable: name.to_owned() })
+            }
+            None => Ok(value.to_owned()),
         }
-        None => Ok(value.to_owned()),
-    };
+    }
+}
+
+fn database(section: &DatabaseSection, secrets: &Secrets<'_>) -> Result<DatabaseConfig, SettingsError> {
     let named = |key| move |source| SettingsError::Database { key, source };
     const URL: &str = "database.url";
     const REPLICA: &str = "database.replica_url";
     const CONNECTIONS: &str = "database.max_connections";
-    let mut database: DatabaseConfig = secret(URL, &section.url)?.parse().map_err(named(URL))?;
+    let mut database: DatabaseConfig = secrets.get(URL, &section.url)?.parse().map_err(named(URL))?;
     if let Some(replica) = &section.replica_url {
-        database = database.with_replica(&secret(REPLICA, replica)?).map_err(named(REPLICA))?;
+        database = database.with_replica(&secrets.get(REPLICA, replica)?).map_err(named(REPLICA))?;
     }
     if let Some(connections) = section.max_connections {
         database = database.with_max_connections(connections).map_err(named(CONNECTIONS))?;
@@ -256,6 +275,8 @@ mod tests {
             (&format!("{database}[logs]\nformat = \"xml\""), "line 4"),
             (&format!("{database}[server]\ncors_origins = [\"*\"]"), "origin"),
             (&format!("{database}max_connections = 0"), "max_connections"),
+            (&format!("{database}[[wallets]]\nchain_id = 1\nurl = \"ftp://node\""), "chain"),
+            (&format!("{database}[[wallets]]\nchain_id = 1\nurl = \"env:NONE\""), "wallets.url"),
             (&format!("{database}replica_url = \"postgres://db/x\""), "replica_url"),
         ] {
             let error = refused(text);

@@ -11,6 +11,7 @@ mod private;
 mod publish;
 mod read;
 mod subscribe;
+mod wallets;
 mod web;
 
 /// What all of this is stored in; the suite of PostgreSQL runs parts of it again.
