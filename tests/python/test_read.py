@@ -80,8 +80,10 @@ class SmallPages(Case):
 
 class Inboxes(Case):
     def lookup(self, *requests):
-        requests = [identity.GetInboxIdsRequest.Request(identifier=text, identifier_kind=kind) for text, kind in requests]
-        request = identity.GetInboxIdsRequest(requests=requests)
+        one = identity.GetInboxIdsRequest.Request
+        request = identity.GetInboxIdsRequest(
+            requests=[one(identifier=text, identifier_kind=kind) for text, kind in requests]
+        )
         return self.at.identity.GetInboxIds(request, timeout=SOON).responses
 
     def test_known_and_unknown_identifiers(self):

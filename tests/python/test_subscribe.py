@@ -4,7 +4,9 @@ import unittest
 
 import grpc
 
-from world import Case, at, envelope, fixture, group_topic, ids, key_package_topic, new_key, subscribe, welcome, welcome_topic
+from world import (
+    Case, at, envelope, fixture, group_topic, ids, key_package_topic, new_key, subscribe, welcome, welcome_topic,
+)
 
 
 class Subscribe(Case):
@@ -69,6 +71,17 @@ class Subscribe(Case):
             self.assertEqual(stream.read("applied").added_targets[0].through_sequence_id, silent)
             self.assertEqual(ids(stream.messages(1)), [silent])
 
+    def test_updates_are_acknowledged_in_their_order(self):
+        topics = [welcome_topic(new_key()) for _ in range(20)]
+        with self.at.stream() as stream:
+            stream.read("started")
+            for number, topic in enumerate(topics, start=1):
+                stream.update(number * 3, adds=[at(topic)])
+            for number, topic in enumerate(topics, start=1):
+                applied = stream.read("applied")
+                self.assertEqual(applied.id, number * 3)
+                self.assertEqual([target.topic for target in applied.added_targets], [topic])
+
     def test_a_ping_gets_its_pong(self):
         with self.at.stream() as stream:
             stream.read("started")
@@ -125,6 +138,34 @@ class Subscribe(Case):
             self.assertGreaterEqual(answered, 100)
 
 
+    def test_too_many_updates(self):
+        with self.at.stream() as stream:
+            stream.read("started")
+            applied = 0
+            with self.fails(grpc.StatusCode.RESOURCE_EXHAUSTED, "Update"):
+                while applied < 10_000:
+                    stream.update(applied + 1)
+                    self.assertEqual(stream.read("applied").id, applied + 1)
+                    applied += 1
+            self.assertGreaterEqual(applied, 100)
+
+
+class TooManyTopics(Case):
+    server = "LIMITED"
+
+    def test_one_more_than_permitted(self):
+        topics = [at(welcome_topic(new_key())) for _ in range(4)]
+        with self.at.fixed(*topics[:3]) as stream:
+            self.assertEqual(len(next(stream).started.targets), 3)
+        with self.at.fixed(*topics) as stream, self.fails(grpc.StatusCode.INVALID_ARGUMENT):
+            next(stream)
+        with self.at.stream() as stream:
+            stream.read("started")
+            stream.update(1, adds=topics)
+            with self.fails(grpc.StatusCode.INVALID_ARGUMENT):
+                next(stream.call)
+
+
 class Challenged(Case):
     server = "IMPATIENT"
 
@@ -132,7 +173,7 @@ class Challenged(Case):
         with self.at.stream() as stream:
             self.assertEqual(stream.read("started").keepalive_interval_ms, 300)
             # Together longer than the wait for one Pong.
-            for _ in range(5):
+            for _ in range(7):
                 nonce = stream.read("ping").nonce
                 stream.send(pong=subscribe.Pong(nonce=nonce))
 
@@ -155,8 +196,8 @@ class Static(Case):
         with self.at.fixed(at(welcome_topic(key)), at(welcome_topic(empty))) as stream:
             started = next(stream).started
             self.assertEqual(started.keepalive_interval_ms, 30_000)
-            targets = {one.topic.topic[1:]: one.through_sequence_id for one in started.targets}
-            self.assertEqual(targets, {key: given[1], empty: 0})
+            targets = [(one.topic, one.through_sequence_id) for one in started.targets]
+            self.assertEqual(targets, [(welcome_topic(key), given[1]), (welcome_topic(empty), 0)])
             found = []
             while len(found) < 2:
                 found += ids(next(stream).messages.envelopes)
@@ -166,7 +207,8 @@ class Static(Case):
 
     def test_what_is_refused(self):
         one = at(welcome_topic(new_key()))
-        for name, topics in {"none": [], "twice": [one, one], "key packages": [at(key_package_topic(new_key()))]}.items():
+        bad = {"none": [], "twice": [one, one], "key packages": [at(key_package_topic(new_key()))]}
+        for name, topics in bad.items():
             with self.subTest(name), self.at.fixed(*topics) as stream, self.fails(grpc.StatusCode.INVALID_ARGUMENT):
                 next(stream)
 

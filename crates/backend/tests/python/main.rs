@@ -24,7 +24,7 @@ use crate::{servers::Servers, venv::Venv};
 /// Longer than all Python tests together may take.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Shows: STR-002, STR-003, STR-004, STR-005, STR-032, STR-033, STR-034, STR-035, STR-050, STR-051.
+/// Shows: STR-001, STR-003, STR-005, STR-006, STR-007, STR-009, STR-032, STR-033, STR-050, STR-051.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stock_grpcio_gets_what_the_protocol_promises() {
     let venv = Venv::ready().await;

@@ -42,7 +42,7 @@ impl Servers {
             limited: server_with(small).await,
             impatient: server_with(|config| {
                 config.timing.keepalive = Duration::from_millis(300);
-                config.timing.pong_wait = Duration::from_millis(900);
+                config.timing.pong_wait = Duration::from_millis(1_500);
             })
             .await,
             corrupt: corrupt(signals).await,
