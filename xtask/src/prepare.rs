@@ -21,11 +21,12 @@ struct Program {
     is_there: fn() -> bool,
 }
 
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 5] = [
     Program { what: "PostgreSQL's server", package: "postgresql", is_there: has_postgres },
     Program { what: "Chromium", package: "chromium", is_there: || on_path("chromium") },
     Program { what: "Node.js", package: "nodejs", is_there: || on_path("node") },
     Program { what: "npm", package: "npm", is_there: || on_path("npm") },
+    Program { what: "Python", package: "python3-venv", is_there: || on_path("python3") },
 ];
 
 pub(crate) fn run() -> Result<()> {

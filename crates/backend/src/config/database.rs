@@ -21,8 +21,8 @@ pub enum DatabaseConfig {
 pub struct PostgresConfig {
     pub(crate) primary: PgConnectOptions,
     pub(crate) replica: Option<PgConnectOptions>,
-    /// Connections that requests may use, to the primary and to the replica each. Three more to the primary
-    /// are the instance's own.
+    /// Connections that requests may use: to the primary, half of them for publishes and half for reads,
+    /// and as many to the replica. Three more to the primary are the instance's own.
     pub max_connections: u32,
 }
 
