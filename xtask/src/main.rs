@@ -2,7 +2,7 @@
 //!
 //! Owns the checks that no crate can make about itself: the arrows between crates, who names which
 //! table, whether the documents point at something, and which requirement is shown by which test.
-//! Only `prepare` installs anything beyond what cargo does, and only it needs a network of its own.
+//! Only `prepare`, with which `test` begins, installs anything beyond what cargo does.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its terminal")]
 

@@ -50,16 +50,19 @@ impl CorsOrigins {
     fn validate(&self) -> Result<(), ConfigError> {
         let Self::List(origins) = self else { return Ok(()) };
         for origin in origins {
-            let authority = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
-            let plain = |text: &str| {
-                !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && !b"/?#@*".contains(&b))
-            };
-            if !authority.is_some_and(plain) {
+            if !is_origin(origin) {
                 return Err(ConfigError::Origin { origin: origin.clone() });
             }
         }
         Ok(())
     }
+}
+
+/// Whether it is written as a browser sends it: scheme, lowercase host, and a port unless it is the
+/// scheme's own. Anything else would never match.
+fn is_origin(text: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(text) else { return false };
+    matches!(url.scheme(), "http" | "https") && url.origin().ascii_serialization() == text
 }
 
 impl ServerConfig {
@@ -81,6 +84,9 @@ impl ServerConfig {
     /// # Errors
     /// The first rule that is broken.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.metrics_listen == Some(self.listen) && self.listen.port() != 0 {
+            return Err(ConfigError::SameAddress);
+        }
         self.limits.validate()?;
         self.cors.validate()?;
         self.timing.validate()?;
@@ -106,11 +112,16 @@ pub enum ConfigError {
     #[error("max_connections is PostgreSQL's alone")]
     Connections,
     /// Not an origin as browsers send it.
-    #[error("`{origin}` is no origin: write https://HOST or https://HOST:PORT, without a path")]
+    #[error(
+        "`{origin}` is no origin: write https://HOST or https://HOST:PORT as browsers send it: lowercase, no path, no default port"
+    )]
     Origin {
         /// What was written.
         origin: String,
     },
+    /// The two listeners would share an address.
+    #[error("metrics can't have the server's own address")]
+    SameAddress,
     /// A number that must be positive is 0.
     #[error("{name} must be greater than 0")]
     Zero {

@@ -14,6 +14,7 @@ mod hints;
 mod read;
 mod schema;
 mod tail;
+mod turns;
 mod write;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -29,12 +30,12 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use self::{boundary::Boundary, tail::PostgresTail};
+use self::{boundary::Boundary, tail::PostgresTail, turns::Turns};
 use crate::{
     config::{PostgresConfig, Timing},
     store::{
         AdmissionView, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, PoolUse, ReadBounds,
-        ReadPage, Source, StoreError, StoredEnvelope, Tail, TopicRead,
+        ReadPage, Source, StoreError, StoredEnvelope, StoredMeta, Tail, TopicRead,
     },
 };
 
@@ -53,6 +54,7 @@ pub struct PostgresStore {
     tasks_pool: PgPool,
     boundary: Boundary,
     committed: Arc<Notify>,
+    turns: Turns,
     visible: watch::Sender<u64>,
     statement_timeout: Duration,
     tasks: TaskTracker,
@@ -78,6 +80,7 @@ impl PostgresStore {
             Some(replica) => {
                 let serving = pool(replica, config.max_connections, timeout, lifetime).await?;
                 schema::replayed(&serving, timing.store_poll).await?;
+                schema::is_standby_of(&serving, &reader).await?;
                 serving
             }
             None => reader.clone(),
@@ -91,6 +94,7 @@ impl PostgresStore {
             tasks_pool,
             boundary: Boundary::default(),
             committed: Arc::default(),
+            turns: Turns::default(),
             visible: watch::Sender::new(0),
             statement_timeout: timeout,
             tasks: TaskTracker::new(),
@@ -137,6 +141,7 @@ async fn pool(
         // All of them are meant for an index. A plan made while a table was small would go on reading it
         // whole when it no longer is.
         ("enable_seqscan", "off".to_owned()),
+        ("client_min_messages", "warning".to_owned()),
         // What the publish function is written for.
         ("default_transaction_isolation", "read committed".to_owned()),
         // Nothing here leaves a transaction open; should anything, the database ends it.
@@ -166,6 +171,8 @@ impl EnvelopeStore for PostgresStore {
     }
 
     async fn commit(&self, envelopes: &[NewEnvelope]) -> Result<Committed, StoreError> {
+        // Outside the time limit: the caller bounds a publish as a whole.
+        let _turns = self.turns.take(envelopes.iter().map(|envelope| envelope.topic)).await;
         let committed = self.timed(write::publish(&self.writer, envelopes)).await;
         // Also after an error: it doesn't say that nothing was stored.
         self.visible.send_modify(|count| *count += 1);
@@ -194,8 +201,8 @@ impl EnvelopeStore for PostgresStore {
         self.timed(read::heads(&self.serving, topics)).await
     }
 
-    async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError> {
-        self.timed(read::newest(&self.serving, topics, full)).await
+    async fn newest(&self, topics: &[Topic]) -> Result<Vec<StoredMeta>, StoreError> {
+        self.timed(read::newest(&self.serving, topics)).await
     }
 
     async fn inbox_ids(

@@ -34,6 +34,8 @@ use crate::{
     wallets::{ContractWallets, Findings, Unavailable},
 };
 
+/// What one envelope's metadata can take in the answer.
+const META_BYTES: usize = 128;
 /// Requests above this many bytes are parsed off the runtime's threads.
 const INLINE_BYTES: usize = 64 * 1024;
 
@@ -95,6 +97,10 @@ impl Publisher {
         };
         let (candidates, malformed) =
             if bytes <= INLINE_BYTES { work() } else { off_the_runtime(work).await? };
+        if candidates.len() * META_BYTES > self.limits.max_response_bytes {
+            let refusal = Refusal::too_large("more envelopes than an answer can speak of".to_owned());
+            return Err(refusal.status(None));
+        }
         let topics: HashSet<_> = candidates.iter().map(|candidate| candidate.topic).collect();
         if topics.len() > self.limits.max_publish_topics {
             let limit = self.limits.max_publish_topics;

@@ -7,12 +7,12 @@ use std::{
 };
 
 use highwater_wire::{
-    Cursor, Topic,
+    Cursor, SequenceId, Topic,
     proto::{
         associations::IdentifierKind,
         backend::{
-            GetInboxIdsRequest, GetInboxIdsResponse, QueryNewestRequest, QueryNewestResponse, QueryRequest,
-            QueryResponse, TopicQuery, VerifySmartContractWalletSignaturesRequest,
+            ClientEnvelope, GetInboxIdsRequest, GetInboxIdsResponse, QueryNewestRequest, QueryNewestResponse,
+            QueryRequest, QueryResponse, TopicQuery, VerifySmartContractWalletSignaturesRequest,
             VerifySmartContractWalletSignaturesResponse, get_inbox_ids_response,
             identity_service_server::IdentityService, query_newest_response, query_response::Continuation,
             query_service_server::QueryService,
@@ -24,7 +24,9 @@ use tonic::{Request, Response, Status};
 use crate::{
     config::Limits,
     refusal::store_status,
-    store::{EnvelopeStore, Identifier, ReadBounds, Source, StoreError, StoredEnvelope, TopicRead},
+    store::{
+        EnvelopeStore, Identifier, ReadBounds, Source, StoreError, StoredEnvelope, StoredMeta, TopicRead,
+    },
     wallets::ContractWallets,
 };
 
@@ -105,21 +107,48 @@ impl QueryService for Reader {
             .map(|topic| Topic::try_from(topic).map_err(|error| invalid(error.to_string())))
             .collect::<Result<_, _>>()?;
         let topics: Vec<Topic> = topics.into_iter().collect();
-        let newest = self.store.newest(&topics, full).await.map_err(store_status)?;
-        let results = newest
-            .iter()
-            .map(|stored| {
-                Ok(query_newest_response::Result {
-                    topic: Some(stored.meta.topic.to_proto()),
-                    meta: Some(stored.meta.to_proto()),
-                    envelope: full.then(|| stored.client_envelope()).transpose()?,
-                })
-            })
-            .collect::<Result<_, StoreError>>()
-            .map_err(store_status)?;
+        let results = if full { self.newest_full(&topics).await? } else { self.newest(&topics).await? };
         Ok(Response::new(QueryNewestResponse { results }))
     }
 }
+
+impl Reader {
+    async fn newest(&self, topics: &[Topic]) -> Result<Vec<query_newest_response::Result>, Status> {
+        let newest = self.store.newest(topics).await.map_err(store_status)?;
+        Ok(newest.iter().map(|meta| newest_result(meta, None)).collect())
+    }
+
+    /// Reads a few at a time, so that an answer which can't be given isn't read whole.
+    async fn newest_full(&self, topics: &[Topic]) -> Result<Vec<query_newest_response::Result>, Status> {
+        let heads = self.store.heads(topics).await.map_err(store_status)?;
+        let ids: Vec<SequenceId> = topics.iter().filter_map(|topic| heads.get(topic).copied()).collect();
+        let (mut results, mut bytes) = (Vec::with_capacity(ids.len()), 0);
+        for some in ids.chunks(NEWEST_AT_ONCE) {
+            for stored in self.store.read_ids(some).await.map_err(store_status)? {
+                bytes += stored.payload.len();
+                let envelope = stored.client_envelope().map_err(store_status)?;
+                results.push(newest_result(&stored.meta, Some(envelope)));
+            }
+            if bytes > self.limits.max_response_bytes {
+                return Err(Status::out_of_range(
+                    "the answer is longer than a response may be; ask for fewer",
+                ));
+            }
+        }
+        Ok(results)
+    }
+}
+
+fn newest_result(meta: &StoredMeta, envelope: Option<ClientEnvelope>) -> query_newest_response::Result {
+    query_newest_response::Result {
+        topic: Some(meta.topic.to_proto()),
+        meta: Some(meta.to_proto()),
+        envelope,
+    }
+}
+
+/// Envelopes of a QueryNewest that are read before their size is looked at.
+const NEWEST_AT_ONCE: usize = 4;
 
 /// How long a request's signatures may take to be judged.
 const JUDGING_LIFETIME: Duration = Duration::from_secs(30);

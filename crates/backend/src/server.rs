@@ -167,6 +167,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`] when the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
+        let metrics_addr = self.metrics_addr();
         let Self { config, listener, store, tail, local_addr, registry, metrics, metrics_listener, wallets } =
             self;
         let vitals = Vitals::default();
@@ -200,7 +201,7 @@ impl Server {
         health.report(vitals.condition()).await;
         let draining = cut.child_token();
         let health = tasks.spawn(health.run(draining.clone()));
-        tracing::info!(%local_addr, "listening");
+        tracing::info!(%local_addr, ?metrics_addr, "listening");
 
         let closing = CancellationToken::new();
         let graceful = router.serve_with_incoming_shutdown(
@@ -320,9 +321,7 @@ fn connections(
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    if let Err(error) = prepare(&stream, user_timeout) {
-                        tracing::debug!(%error, "a socket option was refused");
-                    }
+                    prepare(&stream, user_timeout);
                     yield Ok(Connection::new(stream, cut.clone()));
                 }
                 Err(error) => {
@@ -336,12 +335,21 @@ fn connections(
 }
 
 /// Small frames leave at once; a peer that vanished without a word is found by what it leaves
-/// unacknowledged, the keepalive's probes included.
-fn prepare(stream: &TcpStream, user_timeout: Duration) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
+/// unacknowledged, the keepalive's probes included. Each option stands for itself.
+fn prepare(stream: &TcpStream, user_timeout: Duration) {
     let socket = SockRef::from(stream);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(user_timeout).with_interval(user_timeout))?;
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    socket.set_tcp_user_timeout(Some(user_timeout))?;
-    Ok(())
+    // Whole seconds, as systems count them.
+    let probe = Duration::from_secs(user_timeout.as_secs().clamp(1, 32_767));
+    let keepalive = TcpKeepalive::new().with_time(probe).with_interval(probe);
+    let set = [
+        ("nodelay", stream.set_nodelay(true)),
+        ("keepalive", socket.set_tcp_keepalive(&keepalive)),
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        ("user timeout", socket.set_tcp_user_timeout(Some(user_timeout))),
+    ];
+    for (option, set) in set {
+        if let Err(error) = set {
+            tracing::warn!(option, %error, "a socket option was refused");
+        }
+    }
 }

@@ -173,7 +173,7 @@ impl Settings {
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let file: File = toml::from_str(text).map_err(|error| SettingsError::Malformed {
             line: 1 + text[..error.span().map_or(0, |span| span.start)].matches('\n').count(),
-            message: error.message().to_owned(),
+            message: without_urls(error.message()),
         })?;
         let secrets = Secrets(&variable);
         let mut server = ServerConfig::new(database(&file.database, &secrets)?);
@@ -188,6 +188,14 @@ impl Settings {
         server.timing = file.timing;
         server.validate()?;
         Ok(Self { server, logs: file.logs })
+    }
+}
+
+/// The parser quotes values of the wrong type, and one that is a URL may hold a secret.
+fn without_urls(message: &str) -> String {
+    match message.contains("://") {
+        true => "a URL stands where something else is expected".to_owned(),
+        false => message.to_owned(),
     }
 }
 
@@ -255,6 +263,8 @@ mod tests {
         let shown = format!("{settings:?}");
         assert!(shown.contains("db") && !shown.contains("s3cret"), "{shown}");
         assert!(refused("[database]\nurl = \"env:NONE\"").contains("NONE"));
+        let misplaced = refused("database = \"postgres://me:s3cret@db\"");
+        assert!(misplaced.starts_with("line 1") && !misplaced.contains("s3cret"), "{misplaced}");
         let wrong = refused("[database]\nurl = \"mysql://me:s3cret@db\"");
         assert!(wrong.starts_with("database.url: ") && !wrong.contains("s3cret"), "{wrong}");
     }

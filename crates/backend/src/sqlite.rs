@@ -24,7 +24,7 @@ use tokio::{
 use self::committer::Committer;
 use crate::store::{
     AdmissionView, Arrival, Committed, EnvelopeKey, EnvelopeStore, Identifier, NewEnvelope, PoolUse,
-    ReadBounds, ReadPage, Source, StoreError, StoredEnvelope, Tail, TopicRead,
+    ReadBounds, ReadPage, Source, StoreError, StoredEnvelope, StoredMeta, Tail, TopicRead,
 };
 
 /// Connections for reads. SQLite's readers don't block each other; each costs a thread.
@@ -51,9 +51,9 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`] when the file can't be opened or written,
     /// [`StoreError::Corrupt`] when it isn't a database or has a newer schema than this server knows.
     pub async fn open(path: &Path, statement_timeout: Duration) -> Result<Self, StoreError> {
+        make_private(path)?;
         let options = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
             .busy_timeout(statement_timeout)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
@@ -70,7 +70,7 @@ impl SqliteStore {
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .acquire_timeout(statement_timeout)
-            .connect_with(options.create_if_missing(false))
+            .connect_with(options)
             .await
             .map_err(failed)?;
         let visible = watch::Sender::new(0);
@@ -133,8 +133,8 @@ impl EnvelopeStore for SqliteStore {
         self.timed(async { read::heads(&mut *self.snapshot().await?, topics).await }).await
     }
 
-    async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError> {
-        self.timed(async { read::newest(&mut *self.snapshot().await?, topics, full).await }).await
+    async fn newest(&self, topics: &[Topic]) -> Result<Vec<StoredMeta>, StoreError> {
+        self.timed(async { read::newest(&mut *self.snapshot().await?, topics).await }).await
     }
 
     async fn inbox_ids(
@@ -192,6 +192,19 @@ impl Tail for SqliteTail {
             self.last = arrival.sequence_id.as_i64();
         }
         Ok(arrivals)
+    }
+}
+
+/// Makes the file when it is missing, for its owner alone. SQLite gives its companions the same rights.
+fn make_private(path: &Path) -> Result<(), StoreError> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(StoreError::Unavailable(format!("the file can't be made: {error}"))),
     }
 }
 

@@ -283,8 +283,8 @@ pub trait EnvelopeStore: Send + Sync + 'static {
     /// The greatest visible id of each topic that has one, in the serving database.
     async fn heads(&self, topics: &[Topic]) -> Result<HashMap<Topic, SequenceId>, StoreError>;
 
-    /// The newest envelope in the serving database of each topic that has one; payloads are empty unless `full`.
-    async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError>;
+    /// What is known of the newest envelope of each topic that has one, in the serving database.
+    async fn newest(&self, topics: &[Topic]) -> Result<Vec<StoredMeta>, StoreError>;
 
     /// The inbox of each identifier that has one now.
     async fn inbox_ids(&self, identifiers: &[Identifier])

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use tonic_web::GrpcWebLayer;
 use tower::layer::util::{Identity, Stack};
-use tower_http::cors::{Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
 use crate::config::CorsOrigins;
 
@@ -26,7 +26,8 @@ const EXPOSED: [HeaderName; 3] = [
 pub(crate) fn cors(origins: &CorsOrigins) -> CorsLayer {
     let layer = CorsLayer::new()
         .allow_methods([Method::POST])
-        .allow_headers(Any)
+        // Mirrored: a wildcard wouldn't cover the credentials that something in front may ask for.
+        .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(EXPOSED)
         .max_age(PREFLIGHT_AGE);
     match origins {

@@ -88,6 +88,9 @@ impl FromStr for DatabaseConfig {
             return Ok(Self::Postgres(Box::new(config)));
         }
         match text.strip_prefix("sqlite:") {
+            // Other tools' forms would be taken for a file name that nobody meant.
+            Some(path) if path.contains('?') || path.starts_with(':') => Err(ConfigError::Database),
+            Some(path) if path.starts_with("//") && !path.starts_with("///") => Err(ConfigError::Database),
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
             _ => Err(ConfigError::Database),
         }

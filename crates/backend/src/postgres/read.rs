@@ -169,27 +169,21 @@ pub(super) async fn by_ids(pool: &PgPool, ids: &[SequenceId]) -> Result<Vec<Stor
     Ok(envelopes)
 }
 
-/// The newest envelope of each topic that has one.
-pub(super) async fn newest(
-    pool: &PgPool,
-    topics: &[Topic],
-    full: bool,
-) -> Result<Vec<StoredEnvelope>, StoreError> {
+/// What is known of the newest envelope of each topic that has one.
+pub(super) async fn newest(pool: &PgPool, topics: &[Topic]) -> Result<Vec<StoredMeta>, StoreError> {
     let mut newest = Vec::new();
     for chunk in topics.chunks(CHUNK) {
         let rows = sqlx::query(
-            "SELECT e.sequence_id, e.topic, e.hash, e.server_ns, e.expiry_ns, e.is_commit_or_proposal,
-                    CASE WHEN $2 THEN e.payload ELSE ''::bytea END AS payload
+            "SELECT e.sequence_id, e.topic, e.hash, e.server_ns, e.expiry_ns, e.is_commit_or_proposal
              FROM backend_heads AS h JOIN backend_envelopes AS e ON e.sequence_id = h.sequence_id
              WHERE h.topic = ANY ($1)",
         )
         .bind(bytes_of(chunk))
-        .bind(full)
         .fetch_all(pool)
         .await
         .map_err(failed)?;
         for row in &rows {
-            newest.push(envelope(row)?);
+            newest.push(meta(row)?);
         }
     }
     Ok(newest)

@@ -49,6 +49,9 @@ const STEPS: &[&[&str]] = &[&[
     // What publishes with identity updates lock before any topic.
     "CREATE TABLE backend_identity_lock (one boolean PRIMARY KEY CHECK (one))",
     "INSERT INTO backend_identity_lock (one) VALUES (true)",
+    // Tells a standby of this database from any other.
+    "CREATE TABLE backend_database (id uuid NOT NULL)",
+    "INSERT INTO backend_database (id) VALUES (gen_random_uuid())",
     FRESH,
     PUBLISH,
 ]];
@@ -176,6 +179,17 @@ pub(super) async fn replayed(standby: &PgPool, poll: Duration) -> Result<(), Sto
             return Err(StoreError::Unavailable("the replica doesn't show the schema".to_owned()));
         }
         tokio::time::sleep(poll).await;
+    }
+}
+
+/// Makes sure that what was named as a standby is one, and of this database.
+pub(super) async fn is_standby_of(standby: &PgPool, primary: &PgPool) -> Result<(), StoreError> {
+    const STATE: &str = "SELECT id::text, pg_is_in_recovery() FROM backend_database";
+    let (there, follows): (String, bool) = sqlx::query_as(STATE).fetch_one(standby).await.map_err(failed)?;
+    let (here, _): (String, bool) = sqlx::query_as(STATE).fetch_one(primary).await.map_err(failed)?;
+    match follows && there == here {
+        true => Ok(()),
+        false => Err(StoreError::Unavailable("the replica is no standby of the database".to_owned())),
     }
 }
 

@@ -51,7 +51,7 @@ impl Tail for PostgresTail {
             // Nothing can be promised about gaps until it works again (STR-035).
             return Err(StoreError::Unavailable("the allocation boundary can't be moved".to_owned()));
         }
-        let (arrivals, whole, closed) = look(&self.store.serving, &self.gaps).await?;
+        let (arrivals, whole, closed) = look(&self.store.serving, self.store.has_standby, &self.gaps).await?;
         if closed < self.closed {
             return Err(StoreError::WentBack(format!("the boundary fell from {} to {closed}", self.closed)));
         }
@@ -68,11 +68,12 @@ impl Tail for PostgresTail {
 
 /// One look, in one snapshot: what shows of the wanted, ascending; whether there was no more; and the
 /// boundary.
-async fn look(pool: &PgPool, gaps: &Gaps) -> Result<(Vec<Arrival>, bool, i64), StoreError> {
+async fn look(pool: &PgPool, is_standby: bool, gaps: &Gaps) -> Result<(Vec<Arrival>, bool, i64), StoreError> {
     let (missing, seen) = gaps.wanted();
     let (lows, highs): (Vec<i64>, Vec<i64>) = missing.iter().copied().unzip();
     let rows = sqlx::query(
-        "SELECT b.closed, e.sequence_id, e.topic, e.bytes FROM backend_boundary AS b LEFT JOIN LATERAL (
+        "SELECT b.closed, pg_is_in_recovery() AS follows, e.sequence_id, e.topic, e.bytes
+         FROM backend_boundary AS b LEFT JOIN LATERAL (
             SELECT m.sequence_id, m.topic, octet_length(m.payload)::bigint AS bytes
             FROM unnest($1, $2) AS gap (low, high)
             JOIN backend_envelopes AS m ON m.sequence_id BETWEEN gap.low AND gap.high
@@ -93,6 +94,10 @@ async fn look(pool: &PgPool, gaps: &Gaps) -> Result<(Vec<Arrival>, bool, i64), S
         return Err(StoreError::Corrupt("no allocation boundary is stored".to_owned()));
     };
     let closed = first.try_get("closed").map_err(failed)?;
+    if is_standby && !first.try_get("follows").map_err(failed)? {
+        // Promoted: what is published from now on never reaches it.
+        return Err(StoreError::Unavailable("the replica follows no longer".to_owned()));
+    }
     let mut arrivals = Vec::with_capacity(rows.len());
     for row in &rows {
         if row.try_get::<Option<i64>, _>("sequence_id").map_err(failed)?.is_some() {

@@ -207,28 +207,25 @@ pub(super) async fn by_ids(
     Ok(envelopes)
 }
 
-/// The newest envelope of each topic that has one.
+/// What is known of the newest envelope of each topic that has one.
 pub(super) async fn newest(
     conn: &mut SqliteConnection,
     topics: &[Topic],
-    full: bool,
-) -> Result<Vec<StoredEnvelope>, StoreError> {
+) -> Result<Vec<StoredMeta>, StoreError> {
     let mut newest = Vec::with_capacity(topics.len());
     for chunk in topics.chunks(CHUNK) {
         let rows = sqlx::query(
-            "SELECT e.sequence_id, e.topic, e.hash, e.server_ns, e.expiry_ns,
-                    e.is_commit_or_proposal, iif(?2, e.payload, x'') AS payload
+            "SELECT e.sequence_id, e.topic, e.hash, e.server_ns, e.expiry_ns, e.is_commit_or_proposal
              FROM json_each(?1) AS r
              CROSS JOIN backend_heads AS h ON h.topic = unhex(r.value)
              CROSS JOIN backend_envelopes AS e ON e.sequence_id = h.sequence_id",
         )
         .bind(topic_list(chunk))
-        .bind(full)
         .fetch_all(&mut *conn)
         .await
         .map_err(failed)?;
         for row in &rows {
-            newest.push(envelope(row)?);
+            newest.push(meta(row)?);
         }
     }
     Ok(newest)

@@ -129,6 +129,29 @@ async fn clients_that_are_gone_leave_nothing_behind() {
     server.stop().await;
 }
 
+/// A static stream's reader owes no answer; HTTP/2's own PING finds that it is gone.
+///
+/// Shows: STR-035, STR-053.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_static_stream_behind_a_network_that_went_quiet_ends() {
+    let (_home, server) = server_with(|config| {
+        config.timing.http2_ping_interval = Duration::from_millis(200);
+        config.timing.http2_ping_timeout = Duration::from_millis(400);
+    })
+    .await;
+    let link = DeafLink::to(&server.url).await;
+    let request =
+        SubscribeStaticRequest { topics: topics(0).into_iter().map(|topic| at(topic, 0)).collect() };
+    let mut service = Client::connect(&link.url).await.subscribe;
+    let mut stream = service.subscribe_static(request).await.expect("a stream").into_inner();
+    soon("Started", stream.message()).await.expect("a healthy stream").expect("a frame");
+    assert_eq!(server.activity.registrations(), TOPICS as usize);
+    link.go_deaf();
+    empty(&server).await;
+    drop((stream, link));
+    server.stop().await;
+}
+
 /// Shows: STR-007, STR-008.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_added_and_removed_without_end_leaves_nothing_behind() {

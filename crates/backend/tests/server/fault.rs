@@ -12,7 +12,7 @@ use highwater_backend::{
     EnvelopeStore, StoreError,
     store::{
         AdmissionView, Committed, EnvelopeKey, Identifier, NewEnvelope, ReadBounds, ReadPage, Source,
-        StoredEnvelope, Tail, TopicRead,
+        StoredEnvelope, StoredMeta, Tail, TopicRead,
     },
 };
 use highwater_wire::{InboxId, SequenceId, Topic};
@@ -94,11 +94,11 @@ impl EnvelopeStore for FaultyStore {
         self.inner.heads(topics).await
     }
 
-    async fn newest(&self, topics: &[Topic], full: bool) -> Result<Vec<StoredEnvelope>, StoreError> {
+    async fn newest(&self, topics: &[Topic]) -> Result<Vec<StoredMeta>, StoreError> {
         let mut wait = self.faults.newest_wait.subscribe();
         wait.wait_for(|wait| !wait).await.expect("the switch lives");
         self.check()?;
-        self.inner.newest(topics, full).await
+        self.inner.newest(topics).await
     }
 
     async fn inbox_ids(

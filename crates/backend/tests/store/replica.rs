@@ -29,7 +29,7 @@ async fn streams_see_a_standby_and_queries_the_primary() {
     assert_eq!(rows(Source::Primary).await, 1);
     assert_eq!(rows(Source::Serving).await, 0);
     assert_eq!(store.heads(&[topic(1)]).await.expect("heads").len(), 0);
-    assert_eq!(store.newest(&[topic(1)], true).await.expect("newest"), []);
+    assert_eq!(store.newest(&[topic(1)]).await.expect("newest"), []);
     assert_eq!(tail.next().await.expect("arrivals"), []);
 
     replica.resume_replay();

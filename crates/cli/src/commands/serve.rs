@@ -38,12 +38,35 @@ impl Serve {
             return Ok(Ended::Done);
         }
         let mut interrupt = Interrupt::catch()?;
-        let server = Server::bind(self.config).await?;
+        let server = tokio::select! {
+            server = Server::bind(self.config) => server?,
+            () = interrupt.caught() => return Ok(Ended::Done),
+        };
         let address = server.local_addr();
-        output.say(&json!({"event": "listening", "address": address.to_string()}), || {
-            format!("listening on {address}")
-        })?;
-        server.serve(async move { interrupt.caught().await }).await?;
+        let metrics = server.metrics_addr().map(|metrics| metrics.to_string());
+        output.say(
+            &json!({"event": "listening", "address": address.to_string(), "metrics": metrics}),
+            || format!("listening on {address}"),
+        )?;
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let serving = server.serve(async { ended.await.unwrap_or_default() });
+        tokio::pin!(serving);
+        let served = tokio::select! {
+            served = &mut serving => Some(served),
+            () = interrupt.caught() => None,
+        };
+        match served {
+            Some(served) => served?,
+            None => {
+                // The serving future listens until its end.
+                let _ = end.send(());
+                tokio::select! {
+                    served = &mut serving => served?,
+                    // Asked a second time: what is under way is cut.
+                    () = interrupt.caught() => {}
+                }
+            }
+        }
         output.say(&json!({"event": "stopped"}), || "stopped".into())?;
         Ok(Ended::Done)
     }
