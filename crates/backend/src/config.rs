@@ -129,7 +129,9 @@ pub enum ConfigError {
         name: &'static str,
     },
     /// A permitted envelope could not be delivered (STR-031).
-    #[error("{name} must be at least {needed} bytes, so that the largest permitted envelope fits")]
+    #[error(
+        "{name} must be at least {needed} bytes, so that the largest permitted envelope and acknowledgement fit"
+    )]
     TooSmall {
         /// The setting that is too small.
         name: &'static str,

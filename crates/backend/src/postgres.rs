@@ -223,7 +223,9 @@ impl EnvelopeStore for PostgresStore {
         if is_standby {
             return Err(StoreError::Unavailable("the primary is a standby".to_owned()));
         }
-        Ok(())
+        // Being reached isn't enough: a database that is read-only or whose disk is full takes nothing.
+        let writing = sqlx::query("UPDATE backend_identity_lock SET one = one").execute(&self.writer);
+        self.timed(async { writing.await.map(drop).map_err(failed) }).await
     }
 
     fn pools(&self) -> Vec<PoolUse> {

@@ -301,6 +301,8 @@ fn routes(
         .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(config.timing.http2_ping_interval))
         .http2_keepalive_timeout(Some(config.timing.http2_ping_timeout))
+        // Also ends requests whose body never comes to an end.
+        .timeout(config.timing.request_timeout)
         .accept_http1(true)
         .layer(web::cors(&config.cors))
         .layer(GrpcWebLayer::new())

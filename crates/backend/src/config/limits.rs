@@ -3,6 +3,7 @@
 use highwater_wire::limits;
 
 use super::ConfigError;
+use crate::session::Frame;
 
 /// Bytes that metadata, topic and framing can add to one stored envelope in a response message: hash,
 /// topic, four varints of at most ten bytes, tags and lengths, with room to spare (STR-031).
@@ -101,6 +102,15 @@ impl Limits {
             if value == 0 {
                 return Err(ConfigError::Zero { name });
             }
+        }
+        // An update's acknowledgement names a target for each topic, and waits like any frame.
+        let topics = self.max_update_adds.min(self.max_stream_topics).max(self.max_static_topics);
+        let acknowledged = Frame::acknowledgement_bytes(topics);
+        if self.outbound_queue_bytes < acknowledged {
+            return Err(ConfigError::TooSmall { name: "outbound_queue_bytes", needed: acknowledged });
+        }
+        if self.max_response_bytes < acknowledged {
+            return Err(ConfigError::TooSmall { name: "max_response_bytes", needed: acknowledged });
         }
         let needed = self.worst_delivered_bytes();
         for (name, value) in [

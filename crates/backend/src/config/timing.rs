@@ -37,6 +37,10 @@ pub struct Timing {
     /// How long an HTTP/2 PING may go unanswered.
     #[serde(rename = "http2_ping_timeout_ms", with = "millis")]
     pub http2_ping_timeout: Duration,
+    /// How long a call may take until it is answered, its request's body included; streams count as
+    /// answered when they are open. Must exceed the publish lifetime.
+    #[serde(rename = "request_timeout_ms", with = "millis")]
+    pub request_timeout: Duration,
     /// How long sent bytes may go unacknowledged before a connection counts as broken, where the system
     /// can be told so.
     #[serde(rename = "tcp_user_timeout_ms", with = "millis")]
@@ -58,6 +62,7 @@ impl Default for Timing {
             publish_lifetime: limits::PUBLISH_LIFETIME,
             http2_ping_interval: Duration::from_secs(30),
             http2_ping_timeout: Duration::from_secs(20),
+            request_timeout: Duration::from_secs(30),
             tcp_user_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(10),
         }
@@ -79,6 +84,9 @@ impl Timing {
             if value.is_zero() {
                 return Err(ConfigError::Zero { name });
             }
+        }
+        if self.request_timeout <= self.publish_lifetime {
+            return Err(ConfigError::Order { greater: "request_timeout", smaller: "publish_lifetime" });
         }
         if self.pong_wait <= self.keepalive {
             return Err(ConfigError::Order { greater: "pong_wait", smaller: "keepalive" });

@@ -64,11 +64,18 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
-    fn control_bytes(&self) -> usize {
+    /// What an acknowledgement of so many added topics takes.
+    pub(crate) fn acknowledgement_bytes(topics: usize) -> usize {
         // A target: topic of 33 bytes, id of at most 10, tags and lengths.
         const TARGET_BYTES: usize = 56;
+        32 + topics * TARGET_BYTES
+    }
+
+    fn control_bytes(&self) -> usize {
         match self {
-            Self::Started { targets } | Self::Applied { targets, .. } => 32 + targets.len() * TARGET_BYTES,
+            Self::Started { targets } | Self::Applied { targets, .. } => {
+                Self::acknowledgement_bytes(targets.len())
+            }
             Self::Messages(_) | Self::Ping(_) | Self::Pong(_) | Self::Keepalive => 16,
         }
     }

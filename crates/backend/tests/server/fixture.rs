@@ -195,6 +195,12 @@ pub(crate) async fn start_on(url: &str) -> Running {
     Running::serve(Server::bind(config).await.expect("the server starts"))
 }
 
+/// So few topics a stream that small bounds can carry what is said of all of them.
+pub(crate) fn few_topics(config: &mut ServerConfig) {
+    config.limits.max_update_adds = 100;
+    config.limits.max_static_topics = 100;
+}
+
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) channel: Channel,

@@ -130,6 +130,8 @@ async fn a_configuration_in_which_a_permitted_envelope_cannot_be_delivered_does_
         |config| config.limits.max_response_bytes = config.limits.max_envelope_bytes,
         |config| config.limits.fetched_unsent_bytes = config.limits.max_envelope_bytes,
         |config| config.limits.outbound_queue_bytes = config.limits.max_envelope_bytes,
+        // Enough for every envelope, and not for the acknowledgement of an update that is allowed.
+        |config| config.limits.outbound_queue_bytes = 4 * 1024 * 1024,
     ];
     for change in too_small {
         let error = start(change).await;

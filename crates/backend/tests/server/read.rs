@@ -75,6 +75,7 @@ async fn pages_end_before_they_outgrow_a_response() {
     let (_home, server) = server_with(|config| {
         config.limits.max_envelope_bytes = 10_000;
         config.limits.max_response_bytes = 50_000;
+        few_topics(config);
         config.limits.delivery_frame_target_bytes = 40_000;
     })
     .await;
@@ -184,6 +185,7 @@ async fn an_answer_over_the_ceiling_is_out_of_range() {
         config.limits.max_envelope_bytes = 64 * 1024;
         config.limits.delivery_frame_target_bytes = 66 * 1024;
         config.limits.max_response_bytes = 100 * 1024;
+        few_topics(config);
     })
     .await;
     let client = server.client().await;

@@ -386,6 +386,7 @@ async fn a_reader_that_pauses_holds_nobody_up_and_then_gets_everything() {
         config.limits.max_envelope_bytes = 64 * 1024;
         config.limits.delivery_frame_target_bytes = 128 * 1024;
         config.limits.outbound_queue_bytes = 512 * 1024;
+        few_topics(config);
         config.limits.fetched_unsent_bytes = 256 * 1024;
     })
     .await;

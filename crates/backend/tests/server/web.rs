@@ -305,3 +305,25 @@ async fn idle_limited(url: String, limit: Duration) -> String {
     });
     format!("http://{address}")
 }
+
+/// A request whose body never comes to an end holds nothing for ever.
+#[tokio::test]
+async fn a_request_that_stalls_is_ended() {
+    let (_home, running) = server_with(|config| {
+        config.timing.publish_lifetime = Duration::from_millis(200);
+        config.timing.request_timeout = Duration::from_millis(400);
+    })
+    .await;
+    let address = running.url.strip_prefix("http://").expect("a plain url").to_owned();
+    let mut stream = TcpStream::connect(&address).await.expect("connected");
+    let head = format!(
+        "POST /xmtp.backend.v1.PublishService/Publish HTTP/1.1\r\nhost: {address}\r\n\
+         content-type: application/grpc-web+proto\r\ncontent-length: 1000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    stream.write_all(&[0, 0, 15, 0, 0]).await.expect("sent");
+    let mut answer = vec![0; 1];
+    // An answer, or the end of the connection: the server let go.
+    let _ = soon("the server's patience to end", stream.read(&mut answer)).await;
+    running.stop().await;
+}
