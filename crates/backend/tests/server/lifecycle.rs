@@ -125,7 +125,7 @@ async fn a_configuration_in_which_a_permitted_envelope_cannot_be_delivered_does_
             other => panic!("not {other:?}"),
         }
     };
-    let too_small: [fn(&mut ServerConfig); 4] = [
+    let too_small: [fn(&mut ServerConfig); 5] = [
         |config| config.limits.delivery_frame_target_bytes = config.limits.max_envelope_bytes,
         |config| config.limits.max_response_bytes = config.limits.max_envelope_bytes,
         |config| config.limits.fetched_unsent_bytes = config.limits.max_envelope_bytes,
