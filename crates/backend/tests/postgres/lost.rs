@@ -122,11 +122,18 @@ async fn a_database_that_goes_back_ends_streams_and_is_followed_anew() {
         client.put_one(welcome(1, &[number])).await;
     }
     soon("the messages", follower.receive(async || client.clone(), 3)).await;
-    // The instance moves the boundary on again; sooner or later it looks in between.
+    // The instance moves the boundary on, and again after each fall; should it be quicker than its own next
+    // look, the database falls once more.
     let ended = soon("the end of the stream", async {
         loop {
-            server.sql(&database, "UPDATE backend_boundary SET closed = 0 WHERE closed > 0");
-            if let Ok(stepped) = tokio::time::timeout(Duration::from_millis(50), follower.step()).await {
+            let closed = || server.sql(&database, "SELECT closed FROM backend_boundary");
+            while closed().trim() != "3" {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            // Several looks, so that it has been seen.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            server.sql(&database, "UPDATE backend_boundary SET closed = 0");
+            if let Ok(stepped) = tokio::time::timeout(Duration::from_secs(1), follower.step()).await {
                 return stepped.expect_err("ended");
             }
         }
