@@ -29,7 +29,6 @@ fn ids(metas: &[StoredMeta]) -> Vec<SequenceId> {
     metas.iter().map(|meta| meta.sequence_id).collect()
 }
 
-/// Shows: STR-010.
 pub(crate) async fn a_publish_is_stored_whole_and_read_back_in_order(pair: Pair) {
     let texts = ["one", "two", "", "four"];
     let envelopes: Vec<_> = texts.iter().map(|text| envelope(topic(1), text)).collect();
@@ -194,7 +193,6 @@ pub(crate) async fn the_newest_and_the_heads_are_of_the_asked_topics_alone(pair:
     assert_eq!(pair.reader.newest(&asked).await.expect("newest"), last);
 }
 
-/// Shows: STR-010.
 pub(crate) async fn the_tail_shows_everything_once_and_in_order_per_topic(pair: Pair) {
     put(&pair.writer, &[envelope(topic(1), "before")]).await;
     let mut tail = pair.reader.tail().await.expect("a tail");
