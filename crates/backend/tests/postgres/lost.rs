@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use highwater_backend::{DatabaseConfig, Server, ServerConfig};
 use highwater_testkit_postgres::{Postgres, Stop};
 
 use crate::{
@@ -51,6 +52,39 @@ async fn messages_published_while_nobody_listens_are_delivered() {
             client.put_one(welcome(1, format!("{round} {message}").as_bytes())).await;
         }
         count += 3;
+        all_receive(&mut followers, &client, count).await;
+    }
+    for instance in instances {
+        instance.stop().await;
+    }
+}
+
+/// The same, on two instances whose streams are served from a standby that falls behind.
+///
+/// Shows: STR-010, STR-012.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_published_while_nobody_listens_reach_a_lagging_standby() {
+    let primary = Postgres::start();
+    let database = primary.create_database();
+    let replica = primary.replica();
+    let instance = async || {
+        let config: DatabaseConfig = primary.url(&database).parse().expect("a database");
+        let config = ServerConfig::new(config.with_replica(&replica.url(&database)).expect("a replica"));
+        Running::serve(Server::bind(config).await.expect("the server starts"))
+    };
+    let instances = [instance().await, instance().await];
+    let client = instances[0].client().await;
+    let mut followers = followers(&instances).await;
+    let mut count = 0;
+    for round in 0..3 {
+        replica.pause_replay();
+        primary.terminate(&database, "LISTEN");
+        for message in 0..3 {
+            client.put_one(welcome(1, format!("{round} {message}").as_bytes())).await;
+        }
+        count += 3;
+        assert!(followers.iter().all(|follower| follower.count() < count));
+        replica.resume_replay();
         all_receive(&mut followers, &client, count).await;
     }
     for instance in instances {
