@@ -212,16 +212,21 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(url: &str) -> Self {
+        Self::try_connect(url).await.expect("connected")
+    }
+
+    /// For a server that may be gone.
+    pub(crate) async fn try_connect(url: &str) -> Result<Self, tonic::transport::Error> {
         let endpoint = Channel::from_shared(url.to_owned()).expect("a url");
-        let channel = endpoint.connect().await.expect("connected");
+        let channel = endpoint.connect().await?;
         let max = 64 * 1024 * 1024;
-        Self {
+        Ok(Self {
             query: QueryServiceClient::new(channel.clone()).max_decoding_message_size(max),
             publish: PublishServiceClient::new(channel.clone()).max_decoding_message_size(max),
             subscribe: SubscribeServiceClient::new(channel.clone()).max_decoding_message_size(max),
             identity: IdentityServiceClient::new(channel.clone()),
             channel,
-        }
+        })
     }
 
     pub(crate) async fn put(&self, envelopes: Vec<ClientEnvelope>) -> Result<Vec<EnvelopeMeta>, Status> {
