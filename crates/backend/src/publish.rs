@@ -69,6 +69,9 @@ impl Publisher {
         } else {
             self.check(candidates, malformed).await?
         };
+        if envelopes.is_empty() {
+            return Ok(Vec::new());
+        }
         match self.store.commit(&envelopes).await.map_err(store_status)? {
             Committed::Stored(metas) => Ok(metas),
             Committed::HistoryMoved => Err(Status::aborted(
