@@ -1,5 +1,7 @@
 //! Conversation records.
 
+use std::collections::BTreeMap;
+
 use highwater_store::{Reads, WriteTx};
 use highwater_wire::{Cursor, GroupId, InboxId, SequenceId};
 use sqlx::{QueryBuilder, Row as _, sqlite::SqliteRow};
@@ -227,6 +229,34 @@ pub async fn conversation(
     let row = query.build().fetch_optional(tx.conn()).await?;
     row.as_ref().map(from_row).transpose()
 }
+
+/// The states of those of `groups` that are known here.
+///
+/// # Errors
+/// When the database fails.
+pub async fn conversation_states(
+    tx: &mut impl Reads,
+    groups: &[GroupId],
+) -> Result<BTreeMap<GroupId, ConversationState>, DeliveryError> {
+    let mut states = BTreeMap::new();
+    for groups in groups.chunks(GROUPS_PER_STATEMENT) {
+        let mut query =
+            QueryBuilder::new("SELECT group_id, state FROM delivery_conversations WHERE group_id IN (");
+        let mut list = query.separated(", ");
+        for group in groups {
+            list.push_bind(group.as_bytes().to_vec());
+        }
+        list.push_unseparated(")");
+        for row in query.build().fetch_all(tx.conn()).await? {
+            let group = GroupId::try_from(row.try_get::<&[u8], _>(0)?)?;
+            states.insert(group, ConversationState::from_stored(row.try_get(1)?)?);
+        }
+    }
+    Ok(states)
+}
+
+/// How many groups one statement asks for.
+const GROUPS_PER_STATEMENT: usize = 1_000;
 
 /// Every conversation, by group.
 ///

@@ -46,7 +46,8 @@ pub use audit::audit;
 pub use consumer::{Acknowledgement, DefaultConsumer, Item};
 pub use conversation::{
     Consent, Conversation, ConversationKind, ConversationState, ConversationType, conversation,
-    conversations, discovered_through, dms_with, put_conversation, set_consent, set_name, set_state,
+    conversation_states, conversations, discovered_through, dms_with, put_conversation, set_consent,
+    set_name, set_state,
 };
 pub use cursor::{CursorError, DeliveryCursor};
 pub use deletion::{Deletion, DeletionRefusal, apply_deletion};

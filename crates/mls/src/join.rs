@@ -258,7 +258,7 @@ impl CheckedJoin {
         let mut joined = staged.into_group(&provider).map_err(MlsError::library)?;
         write_secrets(&provider, &mut joined)?;
         provider.overlay.write(Label::JoinEpoch, Vec::new(), &state.join_epoch)?;
-        rows::store(tx, &provider.overlay).await?;
+        rows::store(tx, [&provider.overlay]).await?;
         status::put(tx, group, &state).await?;
         key_package::mark_used(tx, package).await
     }

@@ -105,7 +105,7 @@ pub async fn prepare_key_package(tx: &mut WriteTx) -> Result<PreparedKeyPackage,
     }
     let owner = installation(tx).await?.ok_or(MlsError::NoInstallation)?;
     let made = make(&owner, tx.now_ns())?;
-    rows::store(tx, &made.keys).await?;
+    rows::store(tx, [&made.keys]).await?;
     sqlx::query(
         "INSERT INTO mls_key_packages (id, wrapper_public, wrapper_private, not_after_ns, envelope) VALUES (?, ?, ?, ?, ?)",
     )

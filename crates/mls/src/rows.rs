@@ -1,5 +1,7 @@
 //! The rows of `mls_values`: one query in, a few multi-row statements out.
 
+use std::collections::BTreeMap;
+
 use highwater_store::{Reads, WriteTx};
 use highwater_wire::GroupId;
 use sqlx::{QueryBuilder, Row as _};
@@ -23,6 +25,32 @@ pub(crate) async fn load(tx: &mut impl Reads, group: GroupId) -> Result<Overlay,
     Ok(Overlay::new(Some(group), rows))
 }
 
+/// [`load`] for several groups, in one query. Groups without rows are there, too.
+pub(crate) async fn load_together(
+    tx: &mut impl Reads,
+    groups: &[GroupId],
+) -> Result<Vec<(GroupId, Overlay)>, MlsError> {
+    let mut found = Vec::new();
+    for groups in groups.chunks(ROWS_PER_STATEMENT) {
+        let mut query =
+            QueryBuilder::new("SELECT label, key, value, group_id FROM mls_values WHERE group_id IN (x''");
+        for group in groups {
+            query.push(", ").push_bind(group.as_bytes().as_slice());
+        }
+        let rows = query.push(")").build().fetch_all(tx.conn()).await?;
+        let mut of_groups: BTreeMap<&[u8], Vec<Stored>> = BTreeMap::new();
+        for row in &rows {
+            of_groups.entry(row.get(3)).or_default().push(decode(row)?);
+        }
+        for group in groups {
+            let of_none = of_groups.get(NO_GROUP).into_iter().flatten().cloned();
+            let of_group = of_groups.get(group.as_bytes().as_slice()).into_iter().flatten().cloned();
+            found.push((*group, Overlay::new(Some(*group), of_none.chain(of_group))));
+        }
+    }
+    Ok(found)
+}
+
 /// The rows of no group.
 pub(crate) async fn load_groupless(tx: &mut impl Reads) -> Result<Overlay, MlsError> {
     let rows = sqlx::query("SELECT label, key, value FROM mls_values WHERE group_id = x''")
@@ -39,21 +67,21 @@ fn decode(row: &sqlx::sqlite::SqliteRow) -> Result<Stored, MlsError> {
     Ok((label, row.get(1), row.get(2)))
 }
 
-/// Writes what changed.
-pub(crate) async fn store(tx: &mut WriteTx, overlay: &Overlay) -> Result<(), MlsError> {
-    let group = overlay.group();
-    let owner = |change: &Change| match (change.label.of_group(), &group) {
-        (false, _) => Ok(NO_GROUP.to_vec()),
-        (true, Some(group)) => Ok(group.as_bytes().to_vec()),
-        (true, None) => Err(MlsError::Damaged("a group's value without a group")),
-    };
+/// Writes what changed, of several groups together.
+pub(crate) async fn store(
+    tx: &mut WriteTx,
+    overlays: impl IntoIterator<Item = &Overlay>,
+) -> Result<(), MlsError> {
     let mut upserts = Vec::new();
     let mut deletions = Vec::new();
-    for change in overlay.take_changes() {
-        let owner = owner(&change)?;
-        match change.value {
-            Some(value) => upserts.push((owner, change.label, change.key, value)),
-            None => deletions.push((owner, change.label, change.key)),
+    for overlay in overlays {
+        let group = overlay.group();
+        for change in overlay.take_changes() {
+            let owner = owner(&change, group)?;
+            match change.value {
+                Some(value) => upserts.push((owner, change.label, change.key, value)),
+                None => deletions.push((owner, change.label, change.key)),
+            }
         }
     }
     for rows in upserts.chunks(ROWS_PER_STATEMENT) {
@@ -76,6 +104,14 @@ pub(crate) async fn store(tx: &mut WriteTx, overlay: &Overlay) -> Result<(), Mls
         delete.build().execute(tx.conn()).await?;
     }
     Ok(())
+}
+
+fn owner(change: &Change, group: Option<GroupId>) -> Result<Vec<u8>, MlsError> {
+    match (change.label.of_group(), group) {
+        (false, _) => Ok(NO_GROUP.to_vec()),
+        (true, Some(group)) => Ok(group.as_bytes().to_vec()),
+        (true, None) => Err(MlsError::Damaged("a group's value without a group")),
+    }
 }
 
 /// Removes a group's rows.

@@ -16,7 +16,7 @@ use openmls::prelude::LeafNodeIndex;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{self, Before, CommitFacts};
-use crate::overlay::{Label, OverlayError};
+use crate::overlay::{Label, Overlay, OverlayError};
 use crate::profile::{RETAINED_EPOCHS, create_config, credential, satisfies};
 use crate::provider::{InstallationSigner, Provider};
 use crate::{Components, Member, MlsError, installation, key_package, rows, status};
@@ -104,7 +104,20 @@ struct FormerLeaf {
 impl Trial {
     /// Loads a group, `None` if there is no MLS state of it.
     pub async fn load(tx: &mut WriteTx, id: GroupId) -> Result<Option<Self>, MlsError> {
-        let provider = Provider::new(rows::load(tx, id).await?);
+        Self::over(id, rows::load(tx, id).await?)
+    }
+
+    /// [`Self::load`] for several groups, in one query and in the order given.
+    pub async fn load_together(
+        tx: &mut WriteTx,
+        groups: &[GroupId],
+    ) -> Result<Vec<(GroupId, Option<Self>)>, MlsError> {
+        let loaded = rows::load_together(tx, groups).await?;
+        loaded.into_iter().map(|(id, overlay)| Ok((id, Self::over(id, overlay)?))).collect()
+    }
+
+    fn over(id: GroupId, overlay: Overlay) -> Result<Option<Self>, MlsError> {
+        let provider = Provider::new(overlay);
         let Some(group) = load_group(&provider, id)? else {
             return Ok(None);
         };
@@ -161,13 +174,26 @@ impl Trial {
 
     /// Writes the changed rows: a few multi-row statements, whatever happened before.
     pub async fn store(&mut self, tx: &mut WriteTx) -> Result<(), MlsError> {
-        self.provider.overlay.settle();
-        self.write_secrets()?;
-        rows::store(tx, &self.provider.overlay).await?;
-        let state = self.state();
-        if self.recorded != Some(state) {
-            status::put(tx, self.id, &state).await?;
-            self.recorded = Some(state);
+        Self::store_together(tx, [self]).await
+    }
+
+    /// [`Self::store`] for several groups, in as few statements.
+    pub async fn store_together<'t>(
+        tx: &mut WriteTx,
+        trials: impl IntoIterator<Item = &'t mut Self>,
+    ) -> Result<(), MlsError> {
+        let mut trials: Vec<_> = trials.into_iter().collect();
+        for trial in &mut trials {
+            trial.provider.overlay.settle();
+            trial.write_secrets()?;
+        }
+        rows::store(tx, trials.iter().map(|trial| &trial.provider.overlay)).await?;
+        for trial in trials {
+            let state = trial.state();
+            if trial.recorded != Some(state) {
+                status::put(tx, trial.id, &state).await?;
+                trial.recorded = Some(state);
+            }
         }
         Ok(())
     }

@@ -1,4 +1,6 @@
-//! One bounded attempt at one topic.
+//! One bounded attempt: one transaction that takes the next pending envelopes of one topic or of several.
+
+use std::time::Duration;
 
 use highwater_mls::{Need, Resolutions};
 use highwater_store::Store;
@@ -6,12 +8,18 @@ use highwater_wire::{SequenceId, Topic, TopicKind};
 
 use crate::{HoldCause, ProcessingError, group, identity};
 
-/// How many envelopes one attempt handles at most: one load, one commit.
-pub const MAX_ATTEMPT_ROWS: u32 = 128;
-/// How many bytes of envelopes one attempt reads at most.
-pub(crate) const MAX_ATTEMPT_BYTES: u64 = 32 * 1024 * 1024;
+/// How many envelopes one attempt handles at most: one load of each group, one commit.
+pub const MAX_ATTEMPT_ROWS: u32 = 512;
+/// How many topics one attempt takes at most.
+pub const MAX_ATTEMPT_TOPICS: usize = 64;
+/// After so long an attempt reads nothing more: whoever waits for the writer waits for one portion beyond it.
+pub(crate) const MAX_ATTEMPT_TIME: Duration = Duration::from_millis(50);
+/// How many envelopes are read, decrypted and stored at a time.
+pub(crate) const PORTION_ROWS: u32 = 128;
+/// How many bytes of envelopes are read at a time.
+pub(crate) const PORTION_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What an attempt did.
+/// What an attempt did to one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Envelopes applied.
@@ -58,15 +66,41 @@ pub async fn attempt(
     topic: Topic,
     resolutions: Resolutions,
 ) -> Result<Report, ProcessingError> {
-    match topic.kind() {
-        TopicKind::GroupMessage => {
-            store.write("process group", move |tx| Box::pin(group::attempt(tx, topic, resolutions))).await
-        }
-        TopicKind::IdentityUpdate => {
-            store
-                .write("process identity", move |tx| Box::pin(identity::attempt(tx, topic, resolutions)))
-                .await
-        }
-        _ => Err(ProcessingError::NotProcessed(topic)),
-    }
+    let mut reports = attempt_together(store, vec![topic], resolutions).await?;
+    let (_, report) = reports.pop().expect("an attempt reaches the first of its topics");
+    Ok(report)
+}
+
+/// [`attempt`] for several topics in one transaction: with short backlogs, most of an attempt is what it costs whatever
+/// it does. The topics stay independent, a held head of one stops only that one.
+///
+/// The first topic is reached always; topics that the bounds left no room for aren't in the answer.
+///
+/// # Errors
+/// [`ProcessingError`] when the attempt could not be carried out; nothing changed then, on none of the topics. Attempt
+/// them one by one to find out whose fault it is.
+pub async fn attempt_together(
+    store: &Store,
+    topics: Vec<Topic>,
+    resolutions: Resolutions,
+) -> Result<Vec<(Topic, Report)>, ProcessingError> {
+    store
+        .write("process", move |tx| {
+            Box::pin(async move {
+                let mut reports = Vec::with_capacity(topics.len());
+                let mut groups = Vec::new();
+                for topic in topics {
+                    match topic.kind() {
+                        TopicKind::GroupMessage => groups.push(topic),
+                        TopicKind::IdentityUpdate => {
+                            reports.push((topic, identity::attempt(tx, topic, &resolutions).await?));
+                        }
+                        _ => return Err(ProcessingError::NotProcessed(topic)),
+                    }
+                }
+                reports.extend(group::attempt(tx, &groups, &resolutions).await?);
+                Ok(reports)
+            })
+        })
+        .await
 }

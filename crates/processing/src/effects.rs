@@ -9,35 +9,32 @@ use highwater_wire::{GroupId, MessageId, SequenceId, Topic};
 use prost::Message as _;
 use sqlx::{QueryBuilder, Row as _};
 
-use crate::group::Settled;
+use crate::run::Settled;
 use crate::{ProcessingError, Reason, rejection};
 
+/// The effects of one group's envelopes, in topic order.
 pub(crate) struct Effects {
+    topic: Topic,
     group: GroupId,
-    messages: Vec<NewMessage>,
-    /// Which of `messages` are from somebody who was a super admin at that point of the topic.
-    by_super_admin: Vec<bool>,
-    rejected: Vec<(SequenceId, Reason)>,
-    proposals: Vec<(u64, SequenceId)>,
+    gathered: Gathered,
 }
 
 impl Effects {
-    pub(crate) fn new(group: GroupId) -> Self {
-        Self {
-            group,
-            messages: Vec::new(),
-            by_super_admin: Vec::new(),
-            rejected: Vec::new(),
-            proposals: Vec::new(),
-        }
+    pub(crate) fn new(topic: Topic, group: GroupId) -> Self {
+        Self { topic, group, gathered: Gathered::default() }
+    }
+
+    /// What was gathered and isn't written yet. Who takes it writes it before anything later of the same topic.
+    pub(crate) fn take(&mut self) -> Gathered {
+        std::mem::take(&mut self.gathered)
     }
 
     pub(crate) fn rejected(&mut self, sequence_id: SequenceId, reason: Reason) {
-        self.rejected.push((sequence_id, reason));
+        self.gathered.rejected.push((self.topic, sequence_id, reason));
     }
 
     pub(crate) fn proposal(&mut self, epoch: u64, sequence_id: SequenceId) {
-        self.proposals.push((epoch, sequence_id));
+        self.gathered.proposals.push((self.topic, epoch, sequence_id));
     }
 
     /// A decrypted application message. Its plaintext was authenticated, but may still be no message.
@@ -55,19 +52,22 @@ impl Effects {
             Ok(Some(plaintext_envelope::Content::V2(_))) => return Settled::Applied,
             Ok(None) | Err(_) => return Settled::Rejected(Reason::Malformed),
         };
-        self.by_super_admin.push(components.super_admins.contains(&sender.inbox));
-        self.messages.push(NewMessage {
-            id: MessageId::derive(self.group, &v1.idempotency_key, &v1.content),
-            group: self.group,
-            kind: MessageKind::Application,
-            sender_inbox: sender.inbox,
-            sender_installation: Some(sender.installation),
-            sent_ns: envelope.server_ns,
-            idempotency_key: v1.idempotency_key,
-            content: v1.content,
-            sequence_id: Some(envelope.sequence_id),
-            expires_ns: components.expiry(envelope.server_ns),
-        });
+        let by_super_admin = components.super_admins.contains(&sender.inbox);
+        self.gathered.message(
+            by_super_admin,
+            NewMessage {
+                id: MessageId::derive(self.group, &v1.idempotency_key, &v1.content),
+                group: self.group,
+                kind: MessageKind::Application,
+                sender_inbox: sender.inbox,
+                sender_installation: Some(sender.installation),
+                sent_ns: envelope.server_ns,
+                idempotency_key: v1.idempotency_key,
+                content: v1.content,
+                sequence_id: Some(envelope.sequence_id),
+                expires_ns: components.expiry(envelope.server_ns),
+            },
+        );
         Settled::Applied
     }
 
@@ -75,32 +75,33 @@ impl Effects {
     pub(crate) async fn committed(
         &mut self,
         tx: &mut WriteTx,
-        topic: Topic,
         envelope: &PendingEnvelope,
         facts: &CommitFacts,
     ) -> Result<(), ProcessingError> {
         let content = facts.transcript();
         let key = envelope.sequence_id.get().to_string();
-        self.by_super_admin.push(false);
-        self.messages.push(NewMessage {
-            id: MessageId::derive(self.group, &key, &content),
-            group: self.group,
-            kind: MessageKind::MembershipChange,
-            sender_inbox: facts.committer.inbox,
-            sender_installation: Some(facts.committer.installation),
-            sent_ns: envelope.server_ns,
-            idempotency_key: key,
-            content,
-            sequence_id: Some(envelope.sequence_id),
-            expires_ns: None,
-        });
+        self.gathered.message(
+            false,
+            NewMessage {
+                id: MessageId::derive(self.group, &key, &content),
+                group: self.group,
+                kind: MessageKind::MembershipChange,
+                sender_inbox: facts.committer.inbox,
+                sender_installation: Some(facts.committer.installation),
+                sent_ns: envelope.server_ns,
+                idempotency_key: key,
+                content,
+                sequence_id: Some(envelope.sequence_id),
+                expires_ns: None,
+            },
+        );
         if facts.before.name != facts.after.name {
             highwater_delivery::set_name(tx, self.group, Some(&facts.after.name)).await?;
         }
         // The proposals of the epoch that ends are of no further use.
-        self.proposals.clear();
+        self.gathered.proposals.clear();
         sqlx::query("DELETE FROM processing_proposals WHERE topic = ?")
-            .bind(topic.to_bytes())
+            .bind(self.topic.to_bytes())
             .execute(tx.conn())
             .await?;
         Ok(())
@@ -110,41 +111,61 @@ impl Effects {
     pub(crate) async fn proposals_of(
         &self,
         tx: &mut impl Reads,
-        topic: Topic,
         epoch: u64,
     ) -> Result<usize, ProcessingError> {
         let row = sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
-            .bind(topic.to_bytes())
+            .bind(self.topic.to_bytes())
             .bind(epoch.cast_signed())
             .fetch_one(tx.conn())
             .await?;
         let stored = usize::try_from(row.get::<i64, _>(0)).map_err(|_| ProcessingError::Damaged("count"))?;
-        Ok(stored + self.proposals.iter().filter(|(of, _)| *of == epoch).count())
+        Ok(stored + self.gathered.proposals.iter().filter(|(_, of, _)| *of == epoch).count())
+    }
+}
+
+/// Effects on their way to the tables, of one group or of several.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    messages: Vec<NewMessage>,
+    /// Which of `messages` are from somebody who was a super admin at that point of the topic.
+    by_super_admin: Vec<bool>,
+    rejected: Vec<(Topic, SequenceId, Reason)>,
+    proposals: Vec<(Topic, u64, SequenceId)>,
+}
+
+impl Gathered {
+    fn message(&mut self, by_super_admin: bool, message: NewMessage) {
+        self.by_super_admin.push(by_super_admin);
+        self.messages.push(message);
     }
 
-    /// Writes what was gathered so far. Delivery numbers follow the topic's order, so this comes before anything that
-    /// takes a number by itself.
-    pub(crate) async fn flush(&mut self, tx: &mut WriteTx, topic: Topic) -> Result<(), ProcessingError> {
+    /// Adds what another group's run gathered.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.messages.extend(other.messages);
+        self.by_super_admin.extend(other.by_super_admin);
+        self.rejected.extend(other.rejected);
+        self.proposals.extend(other.proposals);
+    }
+
+    /// Writes everything. Delivery numbers follow a topic's order, so this comes before anything else of the same topic
+    /// that takes a number.
+    pub(crate) async fn write(self, tx: &mut WriteTx) -> Result<(), ProcessingError> {
         if !self.messages.is_empty() {
             highwater_delivery::insert_published(tx, &self.messages).await?;
             for (message, by_super_admin) in self.messages.iter().zip(&self.by_super_admin) {
                 highwater_delivery::apply_deletion(tx, message, *by_super_admin).await?;
             }
-            self.messages.clear();
-            self.by_super_admin.clear();
         }
-        rejection::record(tx, topic, &self.rejected).await?;
-        self.rejected.clear();
+        rejection::record(tx, &self.rejected).await?;
         if !self.proposals.is_empty() {
             let mut insert =
                 QueryBuilder::new("INSERT INTO processing_proposals (topic, epoch, sequence_id) ");
-            insert.push_values(&self.proposals, |mut row, (epoch, sequence_id)| {
+            insert.push_values(&self.proposals, |mut row, (topic, epoch, sequence_id)| {
                 row.push_bind(topic.to_bytes())
                     .push_bind(epoch.cast_signed())
                     .push_bind(sequence_id.as_i64());
             });
             insert.build().execute(tx.conn()).await?;
-            self.proposals.clear();
         }
         Ok(())
     }

@@ -35,6 +35,9 @@ pub enum ProcessingError {
         /// The group's topic.
         topic: Topic,
     },
+    /// The runtime is being shut down.
+    #[error("processing was stopped")]
+    Stopped,
     /// A stored row can't be read: the database was written by something else, or damaged.
     #[error("a stored processing row is damaged: {0}")]
     Damaged(&'static str),
@@ -49,6 +52,7 @@ impl ProcessingError {
             Self::Mls(error) => error.is_retryable(),
             Self::Outbox(error) => error.is_retryable(),
             Self::Delivery(error) => error.is_retryable(),
+            Self::Stopped => true,
             _ => false,
         }
     }

@@ -1,340 +1,207 @@
-//! Group topics: the ordered prefix of one conversation.
+//! Group topics: bounded attempts at the ordered prefixes of conversations.
+//!
+//! Three things overlap, for they need different threads: decrypting one portion, storing what the portion before it
+//! came to, and reading the one after it. All of it is one transaction.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 
 use highwater_delivery::ConversationState;
-use highwater_mls::{
-    CommitFacts, Header, Input, InputFailure, MessageType, Need, Resolution, Resolutions, StagedCommit,
-    Trial, check_commit,
-};
-use highwater_outbox::{MatchedAttempt, MatchedIntent};
-use highwater_receipt::PendingEnvelope;
+use highwater_mls::{Resolutions, Trial};
+use highwater_receipt::{PendingEnvelope, PendingPart};
 use highwater_store::WriteTx;
-use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
-use highwater_wire::{GroupId, InboxId, PayloadIdentity, SequenceId, Topic};
-use prost::Message as _;
+use highwater_wire::{Cursor, GroupId, Topic};
 
-use crate::attempt::{Hold, MAX_ATTEMPT_BYTES, MAX_ATTEMPT_ROWS, Report, Stop};
-use crate::disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
-use crate::effects::Effects;
-use crate::{ProcessingError, hold, identity, position};
+use crate::attempt::{Hold, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_TIME, PORTION_BYTES, PORTION_ROWS, Report, Stop};
+use crate::effects::Gathered;
+use crate::run::Run;
+use crate::{HoldCause, ProcessingError, hold, position};
 
+/// Attempts the topics in turn. Those that the bounds left no room for aren't in the answer.
 pub(crate) async fn attempt(
     tx: &mut WriteTx,
-    topic: Topic,
-    resolutions: Resolutions,
-) -> Result<Report, ProcessingError> {
-    let group = topic.group_id().ok_or(ProcessingError::NotProcessed(topic))?;
-    let inactive = Report { applied: 0, rejected: 0, stop: Stop::Inactive };
-    match highwater_delivery::conversation(tx, group).await? {
-        Some(found) if found.state == ConversationState::Active => {}
-        _ => return Ok(inactive),
+    topics: &[Topic],
+    resolutions: &Resolutions,
+) -> Result<Vec<(Topic, Report)>, ProcessingError> {
+    let mut source = Source::new(tx, topics).await?;
+    let mut done = Vec::new();
+    let mut gathered = Gathered::default();
+    let mut portion = source.runs(tx).await?;
+    while !portion.is_empty() {
+        let long = portion.iter().find(|run| run.wants_more()).map(|run| (run.topic, run.last_read()));
+        // Both to their end, whatever becomes of the other: a walk can't be called back.
+        let (walked, next) = tokio::join!(walk(portion), async {
+            gathered.write(tx).await?;
+            source.next(tx, long).await
+        });
+        let (mut walked, mut next) = (walked?, next?);
+        while answer(tx, &mut walked, resolutions).await? {
+            walked = walk(walked).await?;
+        }
+        gathered = Gathered::default();
+        walked.iter_mut().for_each(|run| gathered.add(run.effects.take()));
+        portion = std::mem::take(&mut next.runs);
+        for mut run in walked {
+            if run.wants_more() && !next.more.is_empty() {
+                run.feed(std::mem::take(&mut next.more));
+                portion.push(run);
+            } else {
+                done.push(run);
+            }
+        }
     }
-    let pending = highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
-    let Some(head) = pending.first() else {
-        hold::clear(tx, topic).await?;
-        return Ok(Report { applied: 0, rejected: 0, stop: Stop::Drained });
-    };
-    let Some(trial) = Trial::load(tx, group).await? else {
-        let cause = HoldCause::MissingState("the group's MLS state".into());
-        hold::record(tx, topic, head.sequence_id, &cause).await?;
-        let held = Hold { sequence_id: head.sequence_id, cause, needs: Vec::new() };
-        return Ok(Report { applied: 0, rejected: 0, stop: Stop::Held(held) });
-    };
-    Run { topic, group, trial, effects: Effects::new(group), resolutions }.through(tx, &pending).await
+    gathered.write(tx).await?;
+    finish(tx, &mut done).await?;
+    source.ended.extend(done.iter().map(|run| (run.topic, run.report())));
+    Ok(topics.iter().filter_map(|topic| Some((*topic, source.ended.remove(topic)?))).collect())
 }
 
-/// What an attempt knows while it walks the pending prefix.
-struct Run {
+/// Has runs settle what needs no database, on a thread that may be busy for a while.
+async fn walk(mut runs: Vec<Run>) -> Result<Vec<Run>, ProcessingError> {
+    let walking = tokio::task::spawn_blocking(move || {
+        runs.iter_mut().try_for_each(Run::walk)?;
+        Ok(runs)
+    });
+    match walking.await.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(walked) => walked,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Err(Err(_)) => Err(ProcessingError::Stopped),
+    }
+}
+
+/// Answers one question of each run. Says whether there was any.
+async fn answer(
+    tx: &mut WriteTx,
+    runs: &mut [Run],
+    resolutions: &Resolutions,
+) -> Result<bool, ProcessingError> {
+    let mut any = false;
+    for run in runs {
+        if let Some(question) = run.question() {
+            any = true;
+            run.answer(tx, question, resolutions).await?;
+        }
+    }
+    Ok(any)
+}
+
+/// What the attempt changed, with the positions that cover it (PROC-008).
+async fn finish(tx: &mut WriteTx, runs: &mut [Run]) -> Result<(), ProcessingError> {
+    let handled: Vec<_> = runs.iter().filter_map(|run| Some((run.topic, run.handled()?))).collect();
+    let changed = runs.iter_mut().filter(|run| run.handled().is_some());
+    Trial::store_together(tx, changed.map(|run| &mut run.trial)).await?;
+    position::advance_together(tx, &handled).await?;
+    highwater_receipt::settle_together(tx, &handled).await?;
+    for run in runs {
+        if let Stop::Held(head) = run.report().stop {
+            hold::record(tx, run.topic, head.sequence_id, &head.cause).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What of the topics' prefixes is read next, within the bounds of an attempt.
+struct Source {
+    started: Instant,
+    /// How many envelopes may still be read.
+    rows: u32,
+    /// Active topics that weren't reached yet.
+    waiting: VecDeque<Topic>,
+    /// Topics that nothing was attempted on.
+    ended: BTreeMap<Topic, Report>,
+}
+
+/// What is to be settled next.
+#[derive(Default)]
+struct Next {
+    /// The continuation of the one topic that was too long for a portion.
+    more: Vec<PendingEnvelope>,
+    runs: Vec<Run>,
+}
+
+impl Source {
+    async fn new(tx: &mut WriteTx, topics: &[Topic]) -> Result<Self, ProcessingError> {
+        let group = |topic: &Topic| topic.group_id().ok_or(ProcessingError::NotProcessed(*topic));
+        let groups = topics.iter().map(group).collect::<Result<Vec<_>, _>>()?;
+        let states = highwater_delivery::conversation_states(tx, &groups).await?;
+        let mut waiting = VecDeque::new();
+        let mut ended = BTreeMap::new();
+        for (topic, group) in topics.iter().zip(&groups) {
+            match states.get(group) {
+                Some(ConversationState::Active) => waiting.push_back(*topic),
+                _ => drop(ended.insert(*topic, untouched(Stop::Inactive))),
+            }
+        }
+        Ok(Self { started: Instant::now(), rows: MAX_ATTEMPT_ROWS, waiting, ended })
+    }
+
+    /// What comes after a portion: first the rest of a topic that is longer, else the topics after it.
+    async fn next(
+        &mut self,
+        tx: &mut WriteTx,
+        long: Option<(Topic, Cursor)>,
+    ) -> Result<Next, ProcessingError> {
+        if self.rows == 0 || self.started.elapsed() >= MAX_ATTEMPT_TIME {
+            return Ok(Next::default());
+        }
+        let Some((topic, after)) = long else {
+            return Ok(Next { runs: self.runs(tx).await?, ..Next::default() });
+        };
+        let rows = self.rows.min(PORTION_ROWS);
+        let more = highwater_receipt::pending_after(tx, topic, after, rows, PORTION_BYTES).await?;
+        self.rows = self.rows.saturating_sub(more.len() as u32);
+        Ok(Next { more, ..Next::default() })
+    }
+
+    /// The next topics, as many as fit into a portion, with their groups loaded.
+    async fn runs(&mut self, tx: &mut WriteTx) -> Result<Vec<Run>, ProcessingError> {
+        let mut runs = Vec::new();
+        while runs.is_empty() && !self.waiting.is_empty() && self.rows > 0 {
+            let rows = self.rows.min(PORTION_ROWS);
+            let topics = self.waiting.make_contiguous();
+            let parts = highwater_receipt::pending_together(tx, topics, rows, PORTION_BYTES).await?;
+            self.waiting.drain(..parts.len());
+            let read: usize = parts.iter().map(|part| part.envelopes.len()).sum();
+            self.rows = self.rows.saturating_sub(read as u32);
+            runs = self.load(tx, parts).await?;
+        }
+        Ok(runs)
+    }
+
+    async fn load(&mut self, tx: &mut WriteTx, parts: Vec<PendingPart>) -> Result<Vec<Run>, ProcessingError> {
+        let groups: Vec<_> = parts.iter().filter_map(|part| part.topic.group_id()).collect();
+        let trials = Trial::load_together(tx, &groups).await?;
+        let mut runs = Vec::new();
+        for (part, (group, trial)) in parts.into_iter().zip(trials) {
+            match (part.envelopes.first(), trial) {
+                (None, _) => {
+                    hold::clear(tx, part.topic).await?;
+                    self.ended.insert(part.topic, untouched(Stop::Drained));
+                }
+                (Some(head), None) => {
+                    let held = stateless(tx, part.topic, head, group).await?;
+                    self.ended.insert(part.topic, untouched(held));
+                }
+                (Some(_), Some(trial)) => runs.push(Run::new(group, trial, part)),
+            }
+        }
+        Ok(runs)
+    }
+}
+
+fn untouched(stop: Stop) -> Report {
+    Report { applied: 0, rejected: 0, stop }
+}
+
+/// An active conversation without MLS state: nothing of it can be judged.
+async fn stateless(
+    tx: &mut WriteTx,
     topic: Topic,
+    head: &PendingEnvelope,
     group: GroupId,
-    trial: Trial,
-    effects: Effects,
-    resolutions: Resolutions,
-}
-
-/// How one envelope was settled.
-pub(crate) enum Settled {
-    Applied,
-    /// Applied, and it removed this installation.
-    Removed,
-    Rejected(Reason),
-}
-
-/// Why one envelope was not settled.
-enum Unsettled {
-    Held(HoldCause, Vec<Need>),
-    Failed(ProcessingError),
-}
-
-impl<E: Into<ProcessingError>> From<E> for Unsettled {
-    fn from(error: E) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl Run {
-    /// Settles envelopes from the head on, until one can't be settled, and commits what was.
-    async fn through(
-        mut self,
-        tx: &mut WriteTx,
-        pending: &[PendingEnvelope],
-    ) -> Result<Report, ProcessingError> {
-        let mut report = Report { applied: 0, rejected: 0, stop: Stop::Drained };
-        let mut handled = None;
-        for envelope in pending {
-            self.trial.mark()?;
-            match self.settle(tx, envelope).await {
-                Ok(Settled::Rejected(reason)) => {
-                    tracing::debug!(topic = ?self.topic, sequence_id = envelope.sequence_id.get(), code = reason.code(), "rejected");
-                    report.rejected += 1;
-                    self.effects.rejected(envelope.sequence_id, reason);
-                }
-                Ok(settled) => {
-                    report.applied += 1;
-                    if let Settled::Removed = settled {
-                        report.stop = Stop::Inactive;
-                    }
-                }
-                Err(Unsettled::Held(cause, needs)) => {
-                    self.trial.rollback_to_mark()?;
-                    let sequence_id = envelope.sequence_id;
-                    report.stop = Stop::Held(Hold { sequence_id, cause, needs });
-                    break;
-                }
-                Err(Unsettled::Failed(error)) => return Err(error),
-            }
-            handled = Some(envelope.sequence_id);
-            if report.stop == Stop::Inactive {
-                break;
-            }
-        }
-        if report.stop == Stop::Drained && pending.len() == MAX_ATTEMPT_ROWS as usize {
-            report.stop = Stop::More;
-        }
-        self.finish(tx, handled, &report.stop).await?;
-        Ok(report)
-    }
-
-    /// Everything the attempt changed, with the P that covers it (PROC-008).
-    async fn finish(
-        mut self,
-        tx: &mut WriteTx,
-        handled: Option<SequenceId>,
-        stop: &Stop,
-    ) -> Result<(), ProcessingError> {
-        self.effects.flush(tx, self.topic).await?;
-        if let Some(through) = handled {
-            self.trial.store(tx).await?;
-            position::advance(tx, self.topic, through).await?;
-            highwater_receipt::settle_through(tx, self.topic, through).await?;
-        }
-        match stop {
-            Stop::Held(head) => hold::record(tx, self.topic, head.sequence_id, &head.cause).await,
-            _ => Ok(()),
-        }
-    }
-
-    async fn settle(&mut self, tx: &mut WriteTx, envelope: &PendingEnvelope) -> Result<Settled, Unsettled> {
-        let Some(data) = group_message(envelope) else {
-            return Ok(Settled::Rejected(Reason::Malformed));
-        };
-        let header = match self.trial.header(&data) {
-            Ok(header) => header,
-            Err(failure) => return self.refuse(tx, &failure).await,
-        };
-        let input = if is_past_handshake(&header, self.trial.epoch()) {
-            Err(InputFailure::PastEpoch)
-        } else {
-            self.trial.process(&data)
-        };
-        match input {
-            Ok(Input::Application { sender, plaintext, .. }) => {
-                let components = self.trial.components()?;
-                Ok(self.effects.received(envelope, &sender, &plaintext, &components))
-            }
-            Ok(Input::Proposal { .. }) => {
-                self.effects.proposal(self.trial.epoch(), envelope.sequence_id);
-                Ok(Settled::Applied)
-            }
-            Ok(Input::Commit(staged)) => self.commit(tx, envelope, staged).await,
-            Ok(Input::OwnMessage { .. }) => match self.matching(tx, &data).await? {
-                None => Ok(Settled::Rejected(Reason::OwnWithoutAttempt)),
-                Some(matched) => self.own(tx, envelope, &header, &matched).await,
-            },
-            Err(failure) => {
-                self.trial.rollback_to_mark()?;
-                match self.matching(tx, &data).await? {
-                    Some(matched) => self.own(tx, envelope, &header, &matched).await,
-                    None => self.refuse(tx, &failure).await,
-                }
-            }
-        }
-    }
-
-    async fn matching(
-        &mut self,
-        tx: &mut WriteTx,
-        data: &[u8],
-    ) -> Result<Option<MatchedAttempt>, ProcessingError> {
-        Ok(highwater_outbox::matching(tx, self.group, PayloadIdentity::of(data)).await?)
-    }
-
-    async fn refuse(&mut self, tx: &mut WriteTx, failure: &InputFailure) -> Result<Settled, Unsettled> {
-        let knowledge = match failure {
-            InputFailure::MissingProposal => self.proposal_knowledge(tx).await?,
-            _ => ProposalKnowledge::Complete,
-        };
-        match disposition(failure, knowledge) {
-            Disposition::Reject(reason) => {
-                self.trial.rollback_to_mark()?;
-                Ok(Settled::Rejected(reason))
-            }
-            Disposition::Hold(cause) => Err(Unsettled::Held(cause, Vec::new())),
-        }
-    }
-
-    /// Proposals recorded as delivered in this epoch must all still be in the MLS state.
-    async fn proposal_knowledge(&mut self, tx: &mut WriteTx) -> Result<ProposalKnowledge, ProcessingError> {
-        let delivered = self.effects.proposals_of(tx, self.topic, self.trial.epoch()).await?;
-        Ok(if self.trial.stored_proposals() >= delivered {
-            ProposalKnowledge::Complete
-        } else {
-            ProposalKnowledge::Lost
-        })
-    }
-
-    /// An own envelope read back (STR-113): the attempt supplies its content, the order its place.
-    async fn own(
-        &mut self,
-        tx: &mut WriteTx,
-        envelope: &PendingEnvelope,
-        header: &Header,
-        matched: &MatchedAttempt,
-    ) -> Result<Settled, Unsettled> {
-        if !matched.current {
-            return Ok(Settled::Rejected(Reason::OwnAlreadyHandled));
-        }
-        match matched.asked {
-            MatchedIntent::Message(id) => match own_echo(self.trial.epoch(), matched.epoch) {
-                OwnEcho::Stale => {
-                    highwater_outbox::echo_stale(tx, matched).await?;
-                    Ok(Settled::Rejected(Reason::OwnStale))
-                }
-                OwnEcho::Apply => {
-                    self.effects.flush(tx, self.topic).await?;
-                    let components = self.trial.components()?;
-                    highwater_outbox::echo_applied(
-                        tx,
-                        matched,
-                        envelope.sequence_id,
-                        envelope.server_ns,
-                        components.expiry(envelope.server_ns),
-                    )
-                    .await?;
-                    if let Some(confirmed) = highwater_delivery::message(tx, id).await? {
-                        let by_super_admin = components.super_admins.contains(&confirmed.sender_inbox);
-                        highwater_delivery::apply_deletion(tx, &confirmed.into(), by_super_admin).await?;
-                    }
-                    Ok(Settled::Applied)
-                }
-            },
-            MatchedIntent::Change if header.epoch != self.trial.epoch() => {
-                highwater_outbox::echo_stale(tx, matched).await?;
-                Ok(Settled::Rejected(Reason::PastEpoch))
-            }
-            MatchedIntent::Change => self.own_commit(tx, envelope, matched).await,
-        }
-    }
-
-    /// The pending commit goes through the same checks as anyone's before it is merged.
-    async fn own_commit(
-        &mut self,
-        tx: &mut WriteTx,
-        envelope: &PendingEnvelope,
-        matched: &MatchedAttempt,
-    ) -> Result<Settled, Unsettled> {
-        let Some(staged) = self.trial.own_pending_commit()? else {
-            let cause = HoldCause::MissingState("the pending commit of an own attempt".into());
-            return Err(Unsettled::Held(cause, Vec::new()));
-        };
-        let facts = staged.facts().clone();
-        if let Err(reason) = self.check(tx, envelope, &facts).await? {
-            self.trial.clear_pending_commit()?;
-            highwater_outbox::echo_rejected(tx, matched, reason.code()).await?;
-            return Ok(Settled::Rejected(reason));
-        }
-        self.trial.merge_own(staged, envelope.sequence_id)?;
-        self.effects.committed(tx, self.topic, envelope, &facts).await?;
-        highwater_outbox::echo_applied(tx, matched, envelope.sequence_id, envelope.server_ns, None).await?;
-        Ok(Settled::Applied)
-    }
-
-    async fn commit(
-        &mut self,
-        tx: &mut WriteTx,
-        envelope: &PendingEnvelope,
-        staged: StagedCommit,
-    ) -> Result<Settled, Unsettled> {
-        let facts = staged.facts().clone();
-        if let Err(reason) = self.check(tx, envelope, &facts).await? {
-            self.trial.rollback_to_mark()?;
-            return Ok(Settled::Rejected(reason));
-        }
-        let merged = self.trial.merge(staged, envelope.sequence_id)?;
-        self.effects.committed(tx, self.topic, envelope, &facts).await?;
-        if merged.removed_self {
-            highwater_delivery::set_state(tx, self.group, ConversationState::Inactive).await?;
-            highwater_outbox::membership_ended(tx, self.group).await?;
-            return Ok(Settled::Removed);
-        }
-        highwater_outbox::epoch_advanced(tx, self.group).await?;
-        Ok(Settled::Applied)
-    }
-
-    /// Checks a commit against verified identity states and the policy of groups. `Err` inside is a terminal reason.
-    async fn check(
-        &mut self,
-        tx: &mut WriteTx,
-        envelope: &PendingEnvelope,
-        facts: &CommitFacts,
-    ) -> Result<Result<(), Reason>, Unsettled> {
-        let required = facts.required_identity();
-        if required.iter().any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id) {
-            return Ok(Err(Reason::IdentityNotBefore));
-        }
-        let (snapshots, missing) = identity::snapshots(tx, required).await?;
-        if !missing.is_empty() {
-            return self.missing_identity(missing).map(Err);
-        }
-        match check_commit(facts, envelope.sequence_id, &snapshots) {
-            Ok(()) => Ok(Ok(())),
-            Err(failure) => match disposition(&failure, ProposalKnowledge::Complete) {
-                Disposition::Reject(reason) => Ok(Err(reason)),
-                Disposition::Hold(cause) => Err(Unsettled::Held(cause, Vec::new())),
-            },
-        }
-    }
-
-    fn missing_identity(&self, missing: BTreeSet<(InboxId, SequenceId)>) -> Result<Reason, Unsettled> {
-        let needs: Vec<_> =
-            missing.into_iter().map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id }).collect();
-        let absent = |need| matches!(self.resolutions.get(need), Some(Resolution::Permanent { .. }));
-        if needs.iter().any(absent) {
-            return Ok(Reason::IdentityAbsent);
-        }
-        Err(Unsettled::Held(HoldCause::Dependency("identity state".into()), needs))
-    }
-}
-
-/// Only application messages have a window of past epochs; and MLS itself would call both directions a wrong epoch.
-fn is_past_handshake(header: &Header, epoch: u64) -> bool {
-    header.epoch < epoch && header.kind != MessageType::Application
-}
-
-fn group_message(envelope: &PendingEnvelope) -> Option<Vec<u8>> {
-    match ClientEnvelope::decode(envelope.payload.as_ref()).ok()?.payload? {
-        client_envelope::Payload::GroupMessage(message) => Some(message.data),
-        _ => None,
-    }
+) -> Result<Stop, ProcessingError> {
+    tracing::error!(?group, "an active group has no MLS state");
+    let cause = HoldCause::MissingState("the group's MLS state".into());
+    hold::record(tx, topic, head.sequence_id, &cause).await?;
+    Ok(Stop::Held(Hold { sequence_id: head.sequence_id, cause, needs: Vec::new() }))
 }

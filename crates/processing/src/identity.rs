@@ -12,21 +12,21 @@ use highwater_wire::{InboxId, SequenceId, Topic};
 use prost::Message as _;
 use sqlx::{QueryBuilder, Row as _};
 
-use crate::attempt::{Hold, MAX_ATTEMPT_BYTES, MAX_ATTEMPT_ROWS, Report, Stop};
+use crate::attempt::{Hold, PORTION_BYTES, PORTION_ROWS, Report, Stop};
 use crate::{HoldCause, ProcessingError, hold, position};
 
 pub(crate) async fn attempt(
     tx: &mut WriteTx,
     topic: Topic,
-    resolutions: Resolutions,
+    resolutions: &Resolutions,
 ) -> Result<Report, ProcessingError> {
     let inbox = topic.inbox_id().ok_or(ProcessingError::NotProcessed(topic))?;
-    let pending = highwater_receipt::pending(tx, topic, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_BYTES).await?;
+    let pending = highwater_receipt::pending(tx, topic, PORTION_ROWS, PORTION_BYTES).await?;
     let mut state = latest_snapshot(tx, inbox).await?.map(|(_, state)| state);
     let mut verified = Vec::new();
     let mut held = None;
     for envelope in &pending {
-        match apply(inbox, state.as_ref(), envelope, &resolutions) {
+        match apply(inbox, state.as_ref(), envelope, resolutions) {
             Ok(next) => {
                 verified.push((envelope.sequence_id, next.clone()));
                 state = Some(next);
@@ -51,7 +51,7 @@ pub(crate) async fn attempt(
         rejected: 0,
         stop: match held {
             Some(head) => Stop::Held(head),
-            None if pending.len() < MAX_ATTEMPT_ROWS as usize => Stop::Drained,
+            None if pending.len() < PORTION_ROWS as usize => Stop::Drained,
             None => Stop::More,
         },
     })

@@ -28,12 +28,14 @@ mod group;
 mod hold;
 mod identity;
 mod position;
+mod question;
 mod rejection;
+mod run;
 mod scheduler;
 
 use highwater_store::Migrations;
 
-pub use attempt::{Hold, MAX_ATTEMPT_ROWS, Report, Stop, attempt};
+pub use attempt::{Hold, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_TOPICS, Report, Stop, attempt, attempt_together};
 pub use audit::audit;
 pub use disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
 pub use error::ProcessingError;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use highwater_store::{Reads, WriteTx};
 use highwater_wire::{Cursor, SequenceId, Topic};
-use sqlx::Row as _;
+use sqlx::{QueryBuilder, Row as _};
 
 use crate::ProcessingError;
 
@@ -76,6 +76,33 @@ pub(crate) async fn advance(
     .bind(through.as_i64())
     .execute(tx.conn())
     .await?;
+    Ok(())
+}
+
+/// [`advance`] for several topics. Each may be named once.
+pub(crate) async fn advance_together(
+    tx: &mut WriteTx,
+    handled: &[(Topic, SequenceId)],
+) -> Result<(), ProcessingError> {
+    if handled.is_empty() {
+        return Ok(());
+    }
+    let mut advance = QueryBuilder::new("INSERT INTO processing_positions (topic, processed) ");
+    advance.push_values(handled, |mut row, (topic, through)| {
+        row.push_bind(topic.to_bytes()).push_bind(through.as_i64());
+    });
+    advance.push(
+        " ON CONFLICT (topic) DO UPDATE SET processed = excluded.processed WHERE excluded.processed > processed; \
+         DELETE FROM processing_holds WHERE (topic, sequence_id) IN \
+             (SELECT h.topic, h.sequence_id FROM (",
+    );
+    advance.push_values(handled, |mut row, (topic, through)| {
+        row.push_bind(topic.to_bytes()).push_bind(through.as_i64());
+    });
+    advance.push(
+        ") AS done CROSS JOIN processing_holds AS h ON h.topic = done.column1 AND h.sequence_id <= done.column2)",
+    );
+    advance.build().execute(tx.conn()).await?;
     Ok(())
 }
 

@@ -17,14 +17,13 @@ pub struct Rejection {
 
 pub(crate) async fn record(
     tx: &mut WriteTx,
-    topic: Topic,
-    rejected: &[(SequenceId, Reason)],
+    rejected: &[(Topic, SequenceId, Reason)],
 ) -> Result<(), ProcessingError> {
     if rejected.is_empty() {
         return Ok(());
     }
     let mut insert = QueryBuilder::new("INSERT INTO processing_rejections (topic, sequence_id, code) ");
-    insert.push_values(rejected, |mut row, (sequence_id, reason)| {
+    insert.push_values(rejected, |mut row, (topic, sequence_id, reason)| {
         row.push_bind(topic.to_bytes()).push_bind(sequence_id.as_i64()).push_bind(reason.code());
     });
     insert.build().execute(tx.conn()).await?;

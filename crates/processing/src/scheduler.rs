@@ -8,7 +8,7 @@ use std::time::Duration;
 use highwater_mls::Need;
 use highwater_wire::{SequenceId, Topic};
 
-use crate::{Hold, Stop};
+use crate::{Hold, MAX_ATTEMPT_TOPICS, Stop};
 
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LAST_RETRY: Duration = Duration::from_secs(30);
@@ -18,10 +18,10 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 pub enum Event {
     /// These active topics have pending envelopes, this one at the head of each.
     Pending(Vec<(Topic, SequenceId)>),
-    /// The attempt at a topic ended.
-    Attempted(Topic, Stop),
-    /// The attempt at a topic failed without a verdict about its head.
-    Failed(Topic),
+    /// The attempt ended, so at each of these topics. The others of the attempt weren't reached.
+    Attempted(Vec<(Topic, Stop)>),
+    /// The attempt failed without a verdict about any head.
+    Failed,
     /// The needs of a parked topic were looked after.
     Resolved(Topic),
     /// The time of the earliest retry may have come.
@@ -31,8 +31,9 @@ pub enum Event {
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Attempt this topic. Nothing else is attempted until [`Event::Attempted`] or [`Event::Failed`] says it ended.
-    Attempt(Topic),
+    /// Attempt these topics together. Nothing else is attempted until [`Event::Attempted`] or [`Event::Failed`] says it
+    /// ended.
+    Attempt(Vec<Topic>),
     /// Look after what this topic's head needs, then report [`Event::Resolved`].
     Resolve(Topic, Vec<Need>),
 }
@@ -54,9 +55,11 @@ pub struct Scheduler {
     ready: VecDeque<Topic>,
     queued: BTreeSet<Topic>,
     parked: BTreeMap<Topic, Parked>,
-    attempting: Option<Topic>,
-    /// News about the topic that is being attempted.
-    again: bool,
+    attempting: Vec<Topic>,
+    /// Topics being attempted that there is news about.
+    again: BTreeSet<Topic>,
+    /// Topics of an attempt that failed: attempted one by one, so that only the one whose fault it is waits.
+    alone: BTreeSet<Topic>,
 }
 
 impl Scheduler {
@@ -67,11 +70,8 @@ impl Scheduler {
             Event::Pending(topics) => {
                 topics.into_iter().for_each(|(topic, head)| self.news(topic, head));
             }
-            Event::Attempted(topic, stop) => self.attempted(now, topic, stop, &mut actions),
-            Event::Failed(topic) => {
-                self.attempting = None;
-                self.park(now, topic, None, true);
-            }
+            Event::Attempted(stops) => self.attempted(now, stops, &mut actions),
+            Event::Failed => self.failed(now),
             Event::Resolved(topic) => {
                 if let Some(parked) = self.parked.get_mut(&topic) {
                     parked.retry_at = Some(now);
@@ -91,12 +91,12 @@ impl Scheduler {
 
     /// Whether nothing is ready or being attempted.
     pub fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.attempting.is_none()
+        self.ready.is_empty() && self.attempting.is_empty()
     }
 
     fn news(&mut self, topic: Topic, head: SequenceId) {
-        if self.attempting == Some(topic) {
-            self.again = true;
+        if self.attempting.contains(&topic) {
+            self.again.insert(topic);
             return;
         }
         // News behind a held head doesn't free it.
@@ -112,9 +112,23 @@ impl Scheduler {
         }
     }
 
-    fn attempted(&mut self, now: Duration, topic: Topic, stop: Stop, actions: &mut Vec<Action>) {
-        self.attempting = None;
-        let again = std::mem::take(&mut self.again);
+    fn attempted(&mut self, now: Duration, stops: Vec<(Topic, Stop)>, actions: &mut Vec<Action>) {
+        let mut unreached = std::mem::take(&mut self.attempting);
+        unreached.retain(|topic| !stops.iter().any(|(reached, _)| reached == topic));
+        for topic in unreached.into_iter().rev() {
+            self.again.remove(&topic);
+            if self.queued.insert(topic) {
+                self.ready.push_front(topic);
+            }
+        }
+        for (topic, stop) in stops {
+            self.stopped(now, topic, stop, actions);
+        }
+    }
+
+    fn stopped(&mut self, now: Duration, topic: Topic, stop: Stop, actions: &mut Vec<Action>) {
+        self.alone.remove(&topic);
+        let again = self.again.remove(&topic);
         match stop {
             Stop::More => {
                 self.parked.remove(&topic);
@@ -132,6 +146,18 @@ impl Scheduler {
                     actions.push(Action::Resolve(topic, needs));
                 }
             }
+        }
+    }
+
+    fn failed(&mut self, now: Duration) {
+        let attempted = std::mem::take(&mut self.attempting);
+        self.again.clear();
+        match attempted.as_slice() {
+            [topic] => self.park(now, *topic, None, true),
+            several => several.iter().for_each(|topic| {
+                self.alone.insert(*topic);
+                self.enqueue(*topic);
+            }),
         }
     }
 
@@ -159,13 +185,23 @@ impl Scheduler {
     }
 
     fn start(&mut self) -> Option<Action> {
-        if self.attempting.is_some() {
+        if !self.attempting.is_empty() {
             return None;
         }
-        let topic = self.ready.pop_front()?;
-        self.queued.remove(&topic);
-        self.attempting = Some(topic);
-        Some(Action::Attempt(topic))
+        let together = match self.ready.front()? {
+            first if self.alone.contains(first) => 1,
+            _ => self
+                .ready
+                .iter()
+                .take(MAX_ATTEMPT_TOPICS)
+                .take_while(|topic| !self.alone.contains(topic))
+                .count(),
+        };
+        self.attempting = self.ready.drain(..together).collect();
+        for topic in &self.attempting {
+            self.queued.remove(topic);
+        }
+        Some(Action::Attempt(self.attempting.clone()))
     }
 }
 
@@ -185,6 +221,14 @@ mod tests {
         Event::Pending(topics.into_iter().map(|n| (topic(n), head)).collect())
     }
 
+    fn attempt(topics: impl IntoIterator<Item = u8>) -> Vec<Action> {
+        vec![Action::Attempt(topics.into_iter().map(topic).collect())]
+    }
+
+    fn stopped(topics: impl IntoIterator<Item = u8>, stop: &Stop) -> Event {
+        Event::Attempted(topics.into_iter().map(|n| (topic(n), stop.clone())).collect())
+    }
+
     fn hold(needs: Vec<Need>) -> Stop {
         let sequence_id = SequenceId::try_from(7_u64).unwrap();
         Stop::Held(Hold { sequence_id, cause: HoldCause::Unresolved("x".into()), needs })
@@ -195,14 +239,12 @@ mod tests {
     fn a_held_topic_costs_the_ready_ones_nothing() {
         let mut scheduler = Scheduler::default();
         let at = Duration::from_secs;
-        let first = scheduler.on(at(0), pending(0..200));
-        assert_eq!(first, [Action::Attempt(topic(0))]);
-        for n in 0..199 {
-            let next = scheduler.on(at(0), Event::Attempted(topic(n), hold(Vec::new())));
-            assert_eq!(next, [Action::Attempt(topic(n + 1))]);
+        assert_eq!(scheduler.on(at(0), pending(0..200)), attempt(0..64));
+        for (attempted, next) in [(0..64, 64..128), (64..128, 128..192), (128..192, 192..200)] {
+            assert_eq!(scheduler.on(at(0), stopped(attempted, &hold(Vec::new()))), attempt(next));
         }
-        assert!(scheduler.on(at(0), Event::Attempted(topic(199), Stop::Drained)).is_empty());
-        assert_eq!(scheduler.on(at(0), pending([250])), [Action::Attempt(topic(250))]);
+        assert!(scheduler.on(at(0), stopped(192..200, &Stop::Drained)).is_empty());
+        assert_eq!(scheduler.on(at(0), pending([250])), attempt([250]));
     }
 
     /// Shows: STR-072.
@@ -210,10 +252,31 @@ mod tests {
     fn a_busy_topic_goes_to_the_back_of_the_queue() {
         let mut scheduler = Scheduler::default();
         scheduler.on(Duration::ZERO, pending([1, 2]));
-        let next = scheduler.on(Duration::ZERO, Event::Attempted(topic(1), Stop::More));
-        assert_eq!(next, [Action::Attempt(topic(2))]);
-        let next = scheduler.on(Duration::ZERO, Event::Attempted(topic(2), Stop::Drained));
-        assert_eq!(next, [Action::Attempt(topic(1))]);
+        assert_eq!(scheduler.on(Duration::ZERO, stopped([1], &Stop::More)), attempt([2, 1]));
+    }
+
+    /// Shows: STR-072.
+    #[test]
+    fn a_topic_that_an_attempt_did_not_reach_is_the_first_of_the_next() {
+        let mut scheduler = Scheduler::default();
+        scheduler.on(Duration::ZERO, pending([1, 2, 3]));
+        scheduler.on(Duration::ZERO, pending([4]));
+        assert_eq!(scheduler.on(Duration::ZERO, stopped([1], &Stop::More)), attempt([2, 3, 4, 1]));
+    }
+
+    /// Shows: PROC-013.
+    #[test]
+    fn after_a_failure_topics_are_attempted_alone_and_only_the_one_at_fault_waits() {
+        let mut scheduler = Scheduler::default();
+        scheduler.on(Duration::ZERO, pending([1, 2, 3]));
+        assert_eq!(scheduler.on(Duration::ZERO, Event::Failed), attempt([1]));
+        assert_eq!(scheduler.on(Duration::ZERO, Event::Failed), attempt([2]));
+        assert_eq!(scheduler.on(Duration::ZERO, stopped([2], &Stop::Drained)), attempt([3]));
+        assert!(scheduler.on(Duration::ZERO, stopped([3], &Stop::Drained)).is_empty());
+        assert_eq!(scheduler.next_retry(), Some(FIRST_RETRY));
+        assert_eq!(scheduler.on(FIRST_RETRY, Event::Tick), attempt([1]));
+        assert!(scheduler.on(FIRST_RETRY, stopped([1], &Stop::Drained)).is_empty());
+        assert_eq!(scheduler.on(FIRST_RETRY, pending([1, 2])), attempt([1, 2]), "the fault is forgotten");
     }
 
     #[test]
@@ -223,12 +286,12 @@ mod tests {
         let mut now = Duration::ZERO;
         let mut waits = Vec::new();
         for _ in 0..10 {
-            scheduler.on(now, Event::Attempted(topic(1), hold(Vec::new())));
+            scheduler.on(now, stopped([1], &hold(Vec::new())));
             let due = scheduler.next_retry().unwrap();
             waits.push(due - now);
             assert!(scheduler.on(due - Duration::from_nanos(1), Event::Tick).is_empty());
             now = due;
-            assert_eq!(scheduler.on(now, Event::Tick), [Action::Attempt(topic(1))]);
+            assert_eq!(scheduler.on(now, Event::Tick), attempt([1]));
         }
         assert_eq!(waits[0], FIRST_RETRY);
         assert!(waits.is_sorted());
@@ -241,10 +304,9 @@ mod tests {
         scheduler.on(Duration::ZERO, pending([1]));
         let inbox = highwater_wire::InboxId::from_bytes([1; 32]);
         let needs = vec![Need::InboxHead { inbox }];
-        let next = scheduler.on(Duration::ZERO, Event::Attempted(topic(1), hold(needs.clone())));
+        let next = scheduler.on(Duration::ZERO, stopped([1], &hold(needs.clone())));
         assert_eq!(next, [Action::Resolve(topic(1), needs)]);
-        let next = scheduler.on(Duration::from_millis(1), Event::Resolved(topic(1)));
-        assert_eq!(next, [Action::Attempt(topic(1))]);
+        assert_eq!(scheduler.on(Duration::from_millis(1), Event::Resolved(topic(1))), attempt([1]));
     }
 
     #[test]
@@ -252,7 +314,6 @@ mod tests {
         let mut scheduler = Scheduler::default();
         scheduler.on(Duration::ZERO, pending([1]));
         assert!(scheduler.on(Duration::ZERO, pending([1])).is_empty());
-        let next = scheduler.on(Duration::ZERO, Event::Attempted(topic(1), Stop::Drained));
-        assert_eq!(next, [Action::Attempt(topic(1))]);
+        assert_eq!(scheduler.on(Duration::ZERO, stopped([1], &Stop::Drained)), attempt([1]));
     }
 }

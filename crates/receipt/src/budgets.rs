@@ -30,6 +30,10 @@ impl Quantity {
         Self { rows: self.rows + 1, bytes: self.bytes.saturating_add(bytes) }
     }
 
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { rows: self.rows.saturating_add(other.rows), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
     pub(crate) fn less(self, other: Self) -> Self {
         Self { rows: self.rows.saturating_sub(other.rows), bytes: self.bytes.saturating_sub(other.bytes) }
     }

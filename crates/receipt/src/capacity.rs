@@ -142,7 +142,11 @@ pub async fn may_receive_many(
     Ok(topics.iter().map(|topic| (*topic, may(topic))).collect())
 }
 
-async fn loads(tx: &mut impl Reads, topics: &[Topic]) -> Result<BTreeMap<Topic, Quantity>, ReceiptError> {
+/// What each of the topics holds; one that holds nothing may be left out.
+pub(crate) async fn loads(
+    tx: &mut impl Reads,
+    topics: &[Topic],
+) -> Result<BTreeMap<Topic, Quantity>, ReceiptError> {
     let mut loads = BTreeMap::new();
     for topics in topics.chunks(1_000) {
         let mut query = QueryBuilder::new(

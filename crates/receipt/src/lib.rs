@@ -38,9 +38,12 @@ pub use audit::audit;
 pub use budgets::Budget;
 pub use capacity::{Room, may_receive, may_receive_many, room};
 pub use error::{AdmitError, ReceiptError};
-pub use pending::{PendingEnvelope, PendingTopic, pending, pending_ids, pending_one, pending_topics};
+pub use pending::{
+    PendingEnvelope, PendingPart, PendingTopic, pending, pending_after, pending_ids, pending_one,
+    pending_together, pending_topics,
+};
 pub use position::{ReceivedPosition, received, received_many, topics};
-pub use settle::{anchor, settle_one, settle_through};
+pub use settle::{anchor, settle_one, settle_through, settle_together};
 
 /// The tables of this crate.
 pub const MIGRATIONS: Migrations =

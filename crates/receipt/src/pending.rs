@@ -1,13 +1,19 @@
 //! Reading what waits to be processed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
 use highwater_store::Reads;
 use highwater_wire::{Cursor, MessageHash, SequenceId, Topic, TopicKind};
-use sqlx::{Row as _, sqlite::SqliteRow};
+use sqlx::{QueryBuilder, Row as _, sqlite::SqliteRow};
 
-use crate::{ReceiptError, budgets::Quantity, capacity::count};
+use crate::{
+    ReceiptError,
+    budgets::Quantity,
+    capacity::{count, loads},
+    position::push_topics,
+};
 
 /// An admitted envelope that is neither applied nor terminally rejected.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,6 +62,17 @@ impl PendingTopic {
     }
 }
 
+/// The leading pending envelopes of a topic, as far as they were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingPart {
+    /// The topic.
+    pub topic: Topic,
+    /// From its head on, in order. Empty when nothing is pending.
+    pub envelopes: Vec<PendingEnvelope>,
+    /// How many more are pending above those.
+    pub left: u64,
+}
+
 /// The leading pending envelopes of a topic, in order: at most `max_rows`, and at most `max_bytes`
 /// of stored bytes, but always the head if there is one and `max_rows` isn't 0.
 ///
@@ -67,24 +84,96 @@ pub async fn pending(
     max_rows: u32,
     max_bytes: u64,
 ) -> Result<Vec<PendingEnvelope>, ReceiptError> {
+    pending_after(tx, topic, Cursor::ZERO, max_rows, max_bytes).await
+}
+
+/// [`pending`], going on above `after`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn pending_after(
+    tx: &mut impl Reads,
+    topic: Topic,
+    after: Cursor,
+    max_rows: u32,
+    max_bytes: u64,
+) -> Result<Vec<PendingEnvelope>, ReceiptError> {
     // The window is computed without the payloads, so that no more than it ever is in memory.
     let rows = sqlx::query(
         "SELECT sequence_id, server_ns, expiry_ns, hash, is_commit_or_proposal, payload \
-         FROM receipt_pending WHERE topic = ?1 AND sequence_id <= ( \
+         FROM receipt_pending WHERE topic = ?1 AND sequence_id > ?4 AND sequence_id <= ( \
              SELECT max(sequence_id) FROM ( \
                  SELECT sequence_id, sum(stored_bytes) OVER (ORDER BY sequence_id) AS bytes, \
                         row_number() OVER (ORDER BY sequence_id) AS nth \
-                 FROM (SELECT sequence_id, stored_bytes FROM receipt_pending WHERE topic = ?1 \
-                       ORDER BY sequence_id LIMIT ?2)) \
+                 FROM (SELECT sequence_id, stored_bytes FROM receipt_pending \
+                       WHERE topic = ?1 AND sequence_id > ?4 ORDER BY sequence_id LIMIT ?2)) \
              WHERE bytes <= ?3 OR nth = 1) \
          ORDER BY sequence_id",
     )
     .bind(topic.to_bytes())
     .bind(max_rows)
     .bind(i64::try_from(max_bytes).unwrap_or(i64::MAX))
+    .bind(after.as_i64())
     .fetch_all(tx.conn())
     .await?;
     rows.iter().map(envelope).collect()
+}
+
+/// What is pending on each of some topics, read together: all of it for as many of the leading ones
+/// as fit into both bounds, in the order given. Topics after those aren't in the answer. A first topic
+/// that holds more than fits is the whole answer, with the part that [`pending`] would give.
+///
+/// # Errors
+/// When the database fails.
+pub async fn pending_together(
+    tx: &mut impl Reads,
+    topics: &[Topic],
+    max_rows: u32,
+    max_bytes: u64,
+) -> Result<Vec<PendingPart>, ReceiptError> {
+    let Some(first) = topics.first() else {
+        return Ok(Vec::new());
+    };
+    let loads = loads(tx, topics).await?;
+    let fitting = fitting(topics, &loads, max_rows, max_bytes);
+    if fitting.is_empty() {
+        let envelopes = pending(tx, *first, max_rows, max_bytes).await?;
+        let left = loads.get(first).map_or(0, |load| load.rows.saturating_sub(envelopes.len() as u64));
+        return Ok(vec![PendingPart { topic: *first, envelopes, left }]);
+    }
+    let mut query = QueryBuilder::new(
+        "SELECT sequence_id, server_ns, expiry_ns, hash, is_commit_or_proposal, payload, topic \
+         FROM receipt_pending WHERE topic IN (",
+    );
+    push_topics(&mut query, fitting);
+    query.push(" ORDER BY topic, sequence_id");
+    let mut found: BTreeMap<Topic, Vec<PendingEnvelope>> = BTreeMap::new();
+    for row in query.build().fetch_all(tx.conn()).await? {
+        found.entry(Topic::from_bytes(row.try_get(6)?)?).or_default().push(envelope(&row)?);
+    }
+    let part = |topic: &Topic| PendingPart {
+        topic: *topic,
+        envelopes: found.remove(topic).unwrap_or_default(),
+        left: 0,
+    };
+    Ok(fitting.iter().map(part).collect())
+}
+
+/// The leading topics whose loads together are within the bounds.
+fn fitting<'t>(
+    topics: &'t [Topic],
+    loads: &BTreeMap<Topic, Quantity>,
+    max_rows: u32,
+    max_bytes: u64,
+) -> &'t [Topic] {
+    let bound = Quantity { rows: max_rows.into(), bytes: max_bytes };
+    let mut sum = Quantity::default();
+    let fits = |topic: &&Topic| {
+        sum = sum.plus(loads.get(topic).copied().unwrap_or_default());
+        sum.fits(bound)
+    };
+    let count = topics.iter().take_while(fits).count();
+    &topics[..count]
 }
 
 /// One pending envelope, or `None` when it isn't pending (any more).

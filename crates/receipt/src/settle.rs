@@ -3,6 +3,7 @@
 
 use highwater_store::WriteTx;
 use highwater_wire::{SequenceId, Topic};
+use sqlx::{QueryBuilder, Sqlite};
 
 use crate::{ReceiptError, ReceivedPosition, budgets, received};
 
@@ -17,6 +18,43 @@ pub async fn settle_through(
     through: SequenceId,
 ) -> Result<u64, ReceiptError> {
     remove(tx, topic, SequenceId::MIN, through).await
+}
+
+/// [`settle_through`] for several topics with one statement. Each topic may be named once.
+///
+/// # Errors
+/// When the database fails; the transaction must then be rolled back.
+pub async fn settle_together(tx: &mut WriteTx, handled: &[(Topic, SequenceId)]) -> Result<(), ReceiptError> {
+    for handled in handled.chunks(TOPICS_PER_STATEMENT) {
+        let mut settle = QueryBuilder::new(
+            "UPDATE receipt_topics SET \
+                 pending_rows = pending_rows - gone.envelopes, \
+                 pending_bytes = pending_bytes - gone.bytes \
+             FROM (SELECT p.topic, count(*) AS envelopes, sum(p.stored_bytes) AS bytes FROM (",
+        );
+        push_handled(&mut settle, handled);
+        settle.push(
+            ") AS h CROSS JOIN receipt_pending AS p \
+                 ON p.topic = h.column1 AND p.sequence_id <= h.column2 GROUP BY p.topic) AS gone \
+             WHERE receipt_topics.topic = gone.topic; \
+             DELETE FROM receipt_pending WHERE rowid IN (SELECT p.rowid FROM (",
+        );
+        push_handled(&mut settle, handled);
+        settle.push(
+            ") AS h CROSS JOIN receipt_pending AS p ON p.topic = h.column1 AND p.sequence_id <= h.column2)",
+        );
+        settle.build().execute(tx.conn()).await?;
+    }
+    Ok(())
+}
+
+/// Two values a topic are bound twice, and SQLite binds at most 32,766.
+const TOPICS_PER_STATEMENT: usize = 1_000;
+
+fn push_handled(query: &mut QueryBuilder<Sqlite>, handled: &[(Topic, SequenceId)]) {
+    query.push_values(handled, |mut row, (topic, through)| {
+        row.push_bind(topic.to_bytes()).push_bind(through.as_i64());
+    });
 }
 
 /// Removes one pending envelope, wherever it stands: Welcomes are independent of each other. Says

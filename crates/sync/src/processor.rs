@@ -14,8 +14,8 @@ use crate::SyncError;
 use crate::engine::Shared;
 use crate::resolver::resolve;
 
-/// How many topics are attempted before the database is looked at again.
-const ATTEMPTS_PER_LOOK: usize = 8;
+/// How many attempts are made before the database is looked at again.
+const ATTEMPTS_PER_LOOK: usize = 4;
 /// How long the processor waits after the database failed it.
 const STORAGE_RETRY: Duration = Duration::from_millis(500);
 
@@ -170,14 +170,21 @@ impl Processor {
         for action in actions {
             match action {
                 Action::Resolve(topic, needs) => self.resolve(Parent::Topic(topic), needs, false),
-                Action::Attempt(topic) => {
-                    let attempt =
-                        highwater_processing::attempt(&self.shared.store, topic, self.resolutions.clone());
+                Action::Attempt(topics) => {
+                    let count = topics.len();
+                    let attempt = highwater_processing::attempt_together(
+                        &self.shared.store,
+                        topics,
+                        self.resolutions.clone(),
+                    );
                     ended = Some(match attempt.await {
-                        Ok(report) => Event::Attempted(topic, report.stop),
+                        Ok(reports) => {
+                            let stops = reports.into_iter().map(|(topic, report)| (topic, report.stop));
+                            Event::Attempted(stops.collect())
+                        }
                         Err(error) => {
-                            tracing::warn!(?topic, %error, "attempt failed");
-                            Event::Failed(topic)
+                            tracing::warn!(topics = count, %error, "attempt failed");
+                            Event::Failed
                         }
                     });
                 }
