@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, reason = "measurements are this program's output")]
 
 mod durable;
+mod growth;
 mod measure;
 mod openmls_floor;
 mod spread;
@@ -46,23 +47,32 @@ async fn main() -> Result<()> {
         arguments.rounds,
         std::thread::available_parallelism()?
     );
+    let rounds = arguments.rounds;
     if arguments.asks_for(&durable::NAMES) {
-        let mut rounds = Vec::new();
-        for _ in 0..arguments.rounds {
-            rounds.push(durable::round(messages).await?);
-        }
-        for name in durable::NAMES {
-            measure::report(name, &rounds);
-        }
+        repeat(rounds, &durable::NAMES, || durable::round(messages)).await?;
     }
     if arguments.asks_for(&spread::NAMES) {
-        let mut rounds = Vec::new();
-        for _ in 0..arguments.rounds {
-            rounds.push(spread::round(messages / 50).await?);
-        }
-        for name in spread::NAMES {
-            measure::report(name, &rounds);
-        }
+        repeat(rounds, &spread::NAMES, || spread::round(messages / 10)).await?;
     }
+    if arguments.asks_for(&growth::HISTORY) {
+        repeat(rounds, &growth::HISTORY, || growth::history(messages)).await?;
+    }
+    if arguments.asks_for(&growth::MEMBERS) {
+        repeat(rounds, &growth::MEMBERS, || growth::members(messages / 4)).await?;
+    }
+    Ok(())
+}
+
+/// Measures so often and reports the median of each name.
+async fn repeat(
+    rounds: u32,
+    names: &[&str],
+    measure: impl AsyncFn() -> Result<measure::Round>,
+) -> Result<()> {
+    let mut measured = Vec::new();
+    for _ in 0..rounds {
+        measured.push(measure().await?);
+    }
+    names.iter().for_each(|name| measure::report(name, &measured));
     Ok(())
 }

@@ -1,7 +1,6 @@
-//! Ten groups of two: processing alone, with a backlog each, and with little at a time.
+//! Many groups of two with a short backlog each: what a client finds that was away for a day.
 
 use anyhow::{Result, ensure};
-use highwater_receipt::budgets::ADMISSION_BATCH;
 use highwater_tests::{Peer, World};
 use highwater_wire::proto::backend::ServerEnvelope;
 use highwater_wire::{PrefixCursor, Topic};
@@ -10,15 +9,14 @@ use crate::measure::{Lap, Pair, Round};
 use crate::openmls_floor::Receiver;
 use crate::traffic;
 
-/// Every group has its whole backlog pending.
-const BACKLOG: &str = "processing_spread";
-/// Every group has a few messages pending at a time.
-const TRICKLE: &str = "processing_spread_8";
+const SPREAD: &str = "processing_spread";
 
-pub(crate) const NAMES: [&str; 2] = [BACKLOG, TRICKLE];
+pub(crate) const NAMES: [&str; 1] = [SPREAD];
 
-const GROUPS: usize = 10;
-const FEW: usize = 8;
+/// Messages a group.
+const BACKLOG: usize = 10;
+/// How many groups have their backlog pending at a time: their messages fit into the budget of all groups.
+const WAVE: usize = 500;
 
 /// One group: what its topic brings, and the floor for as much.
 struct Stream {
@@ -28,61 +26,61 @@ struct Stream {
     raw: Receiver,
 }
 
-/// Both benchmarks, with so many messages a group in each.
-pub(crate) async fn round(messages: usize) -> Result<Round> {
+/// So many groups with [`BACKLOG`] messages each.
+pub(crate) async fn round(groups: usize) -> Result<Round> {
     let mut world = World::new();
     let alice = Peer::new(&mut world).await;
     let bob = Peer::new(&mut world).await;
-    let plaintexts = traffic::plaintexts(2 * messages);
-    let mut groups = Vec::new();
-    for _ in 0..GROUPS {
-        groups.push(alice.create_group(&mut world, &[&bob]).await);
+    let plaintexts = traffic::plaintexts(BACKLOG);
+    let mut times = Pair { messages: groups * BACKLOG, ..Pair::default() };
+    let mut left = groups;
+    while left > 0 {
+        let wave = left.min(WAVE);
+        left -= wave;
+        let mut streams = Vec::with_capacity(wave);
+        let mut created = Vec::with_capacity(wave);
+        for _ in 0..wave {
+            created.push(alice.create_group(&mut world, &[&bob]).await);
+        }
+        bob.join(&world).await;
+        for group in created {
+            let topic = Topic::group(group);
+            streams.push(Stream {
+                topic,
+                sent: traffic::publish(&mut world, &alice, group, &plaintexts).await?,
+                reader: traffic::reader(&bob, topic).await?,
+                raw: Receiver::new(&plaintexts)?,
+            });
+        }
+        process(&bob, streams, &mut times).await?;
     }
-    bob.join(&world).await;
-    let mut streams = Vec::new();
-    for group in groups {
-        let topic = Topic::group(group);
-        streams.push(Stream {
-            topic,
-            sent: traffic::publish(&mut world, &alice, group, &plaintexts).await?,
-            reader: traffic::reader(&bob, topic).await?,
-            raw: Receiver::new(&plaintexts)?,
-        });
-    }
-    let backlog = take_turns(&bob, &mut streams, messages, messages).await?;
-    let trickle = take_turns(&bob, &mut streams, messages, FEW).await?;
     bob.audit().await;
     alice.store.close().await;
     bob.store.close().await;
-    Ok(Round::from([(BACKLOG, backlog), (TRICKLE, trickle)]))
+    Ok(Round::from([(SPREAD, times)]))
 }
 
-/// Gives every group `portion` messages at a time until each had `messages`.
-async fn take_turns(peer: &Peer, streams: &mut [Stream], messages: usize, portion: usize) -> Result<Pair> {
-    let mut times = Pair { messages: messages * streams.len(), ..Pair::default() };
-    let mut left = messages;
-    while left > 0 {
-        let count = portion.min(left);
-        left -= count;
-        for stream in &mut *streams {
-            let next: Vec<_> = stream.sent.drain(..count).collect();
-            for batch in next.chunks(ADMISSION_BATCH.rows as usize) {
-                traffic::admit(peer, &mut stream.reader, batch.to_vec()).await?;
-            }
-        }
-        let mut pending: Vec<_> = streams.iter().map(|_| count).collect();
-        while pending.iter().any(|count| *count > 0) {
-            for (stream, left) in streams.iter_mut().zip(&mut pending).filter(|(_, left)| **left > 0) {
-                let lap = Lap::start();
-                let applied = traffic::attempt(peer, stream.topic).await?;
-                lap.add_to(&mut times.ours);
-                ensure!((1..=*left).contains(&applied), "{applied} of {left} messages were applied");
-                *left -= applied;
-                let lap = Lap::start();
-                stream.raw.decrypt(applied)?;
-                lap.add_to(&mut times.floor);
-            }
-        }
+/// Admits every backlog, then attempts the topics as a client does: as many together as an attempt takes.
+async fn process(peer: &Peer, mut streams: Vec<Stream>, times: &mut Pair) -> Result<()> {
+    for stream in &mut streams {
+        let sent = std::mem::take(&mut stream.sent);
+        traffic::admit(peer, &mut stream.reader, sent).await?;
     }
-    Ok(times)
+    let mut left = streams.as_mut_slice();
+    while !left.is_empty() {
+        let topics = left.iter().map(|stream| stream.topic).collect();
+        let lap = Lap::start();
+        let applied = traffic::attempt_together(peer, topics).await?;
+        lap.add_to(&mut times.ours);
+        ensure!(!applied.is_empty(), "an attempt reached nothing");
+        let (reached, rest) = left.split_at_mut(applied.len());
+        let lap = Lap::start();
+        for (stream, applied) in reached.iter_mut().zip(applied) {
+            ensure!(applied == BACKLOG, "{applied} of {BACKLOG} messages were applied");
+            stream.raw.decrypt(applied)?;
+        }
+        lap.add_to(&mut times.floor);
+        left = rest;
+    }
+    Ok(())
 }

@@ -80,3 +80,9 @@ pub(crate) async fn attempt(peer: &Peer, topic: Topic) -> Result<usize, Processi
     let report = highwater_processing::attempt(&peer.store, topic, Resolutions::default()).await?;
     Ok(report.applied as usize)
 }
+
+/// One attempt at several topics. Says how many messages it applied of each that it reached.
+pub(crate) async fn attempt_together(peer: &Peer, topics: Vec<Topic>) -> Result<Vec<usize>, ProcessingError> {
+    let reports = highwater_processing::attempt_together(&peer.store, topics, Resolutions::default()).await?;
+    Ok(reports.into_iter().map(|(_, report)| report.applied as usize).collect())
+}
