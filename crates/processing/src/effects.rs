@@ -1,5 +1,7 @@
 //! What a run of settled envelopes changes besides MLS state, gathered so that each table is written once.
 
+use std::collections::BTreeSet;
+
 use highwater_delivery::{MessageKind, NewMessage};
 use highwater_mls::{CommitFacts, Components, Member};
 use highwater_receipt::PendingEnvelope;
@@ -9,7 +11,7 @@ use highwater_wire::{GroupId, MessageId, SequenceId, Topic};
 use prost::Message as _;
 use sqlx::{QueryBuilder, Row as _};
 
-use crate::group::Settled;
+use crate::disposition::{Plaintext, ProposalKnowledge};
 use crate::{ProcessingError, Reason, rejection};
 
 pub(crate) struct Effects {
@@ -18,7 +20,14 @@ pub(crate) struct Effects {
     /// Which of `messages` are from somebody who was a super admin at that point of the topic.
     by_super_admin: Vec<bool>,
     rejected: Vec<(SequenceId, Reason)>,
-    proposals: Vec<(u64, SequenceId)>,
+    proposals: Vec<DeliveredProposal>,
+}
+
+/// A proposal that was applied: its epoch, its place, and what a commit would name it by.
+struct DeliveredProposal {
+    epoch: u64,
+    sequence_id: SequenceId,
+    reference: Vec<u8>,
 }
 
 impl Effects {
@@ -36,8 +45,8 @@ impl Effects {
         self.rejected.push((sequence_id, reason));
     }
 
-    pub(crate) fn proposal(&mut self, epoch: u64, sequence_id: SequenceId) {
-        self.proposals.push((epoch, sequence_id));
+    pub(crate) fn proposal(&mut self, epoch: u64, sequence_id: SequenceId, reference: Vec<u8>) {
+        self.proposals.push(DeliveredProposal { epoch, sequence_id, reference });
     }
 
     /// A decrypted application message. Its plaintext was authenticated, but may still be no message.
@@ -47,13 +56,12 @@ impl Effects {
         sender: &Member,
         plaintext: &[u8],
         components: &Components,
-    ) -> Settled {
+    ) -> Plaintext {
         let content = PlaintextEnvelope::decode(plaintext).map(|plaintext| plaintext.content);
         let v1 = match content {
             Ok(Some(plaintext_envelope::Content::V1(v1))) => v1,
-            // A second version exists to be consumed, never stored.
-            Ok(Some(plaintext_envelope::Content::V2(_))) => return Settled::Applied,
-            Ok(None) | Err(_) => return Settled::Rejected(Reason::Malformed),
+            Ok(Some(plaintext_envelope::Content::V2(_))) => return Plaintext::Consumed,
+            Ok(None) | Err(_) => return Plaintext::Malformed,
         };
         self.by_super_admin.push(components.super_admins.contains(&sender.inbox));
         self.messages.push(NewMessage {
@@ -68,7 +76,7 @@ impl Effects {
             sequence_id: Some(envelope.sequence_id),
             expires_ns: components.expiry(envelope.server_ns),
         });
-        Settled::Applied
+        Plaintext::Message
     }
 
     /// An applied commit: its transcript, and the name it may have set.
@@ -106,20 +114,24 @@ impl Effects {
         Ok(())
     }
 
-    /// How many proposals the prefix delivered in this epoch, this run included.
-    pub(crate) async fn proposals_of(
+    /// Whether `stored` has every proposal that the prefix delivered in this epoch, this run included.
+    pub(crate) async fn proposal_knowledge(
         &self,
         tx: &mut impl Reads,
         topic: Topic,
         epoch: u64,
-    ) -> Result<usize, ProcessingError> {
-        let row = sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
+        stored: &BTreeSet<Vec<u8>>,
+    ) -> Result<ProposalKnowledge, ProcessingError> {
+        let rows = sqlx::query("SELECT reference FROM processing_proposals WHERE topic = ? AND epoch = ?")
             .bind(topic.to_bytes())
             .bind(epoch.cast_signed())
-            .fetch_one(tx.conn())
+            .fetch_all(tx.conn())
             .await?;
-        let stored = usize::try_from(row.get::<i64, _>(0)).map_err(|_| ProcessingError::Damaged("count"))?;
-        Ok(stored + self.proposals.iter().filter(|(of, _)| *of == epoch).count())
+        let mut before = rows.iter().map(|row| row.get::<&[u8], _>(0));
+        let mut in_this_run = self.proposals.iter().filter(|delivered| delivered.epoch == epoch);
+        let complete = before.all(|reference| stored.contains(reference))
+            && in_this_run.all(|delivered| stored.contains(&delivered.reference));
+        Ok(if complete { ProposalKnowledge::Complete } else { ProposalKnowledge::Lost })
     }
 
     /// Writes what was gathered so far. Delivery numbers follow the topic's order, so this comes before anything that
@@ -137,11 +149,12 @@ impl Effects {
         self.rejected.clear();
         if !self.proposals.is_empty() {
             let mut insert =
-                QueryBuilder::new("INSERT INTO processing_proposals (topic, epoch, sequence_id) ");
-            insert.push_values(&self.proposals, |mut row, (epoch, sequence_id)| {
+                QueryBuilder::new("INSERT INTO processing_proposals (topic, epoch, sequence_id, reference) ");
+            insert.push_values(&self.proposals, |mut row, delivered| {
                 row.push_bind(topic.to_bytes())
-                    .push_bind(epoch.cast_signed())
-                    .push_bind(sequence_id.as_i64());
+                    .push_bind(delivered.epoch.cast_signed())
+                    .push_bind(delivered.sequence_id.as_i64())
+                    .push_bind(delivered.reference.clone());
             });
             insert.build().execute(tx.conn()).await?;
             self.proposals.clear();

@@ -1,23 +1,20 @@
 //! Group topics: the ordered prefix of one conversation.
 
-use std::collections::BTreeSet;
-
 use highwater_delivery::ConversationState;
 use highwater_mls::{
-    CommitFacts, Header, Input, InputFailure, MessageType, Need, Resolution, Resolutions, StagedCommit,
-    Trial, check_commit,
+    CommitFacts, Input, InputFailure, Need, Resolution, Resolutions, StagedCommit, Trial, check_commit,
 };
 use highwater_outbox::{MatchedAttempt, MatchedIntent};
 use highwater_receipt::PendingEnvelope;
 use highwater_store::WriteTx;
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
-use highwater_wire::{GroupId, InboxId, PayloadIdentity, SequenceId, Topic};
+use highwater_wire::{GroupId, PayloadIdentity, SequenceId, Topic};
 use prost::Message as _;
 
 use crate::attempt::{Hold, MAX_ATTEMPT_BYTES, MAX_ATTEMPT_ROWS, Report, Stop};
-use crate::disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
+use crate::disposition::{self, Disposition, Evidence, GroupInput, OwnAttempt, Prefix, ProposalKnowledge};
 use crate::effects::Effects;
-use crate::{ProcessingError, hold, identity, position};
+use crate::{HoldCause, ProcessingError, Reason, hold, identity, position};
 
 pub(crate) async fn attempt(
     tx: &mut WriteTx,
@@ -36,12 +33,19 @@ pub(crate) async fn attempt(
         return Ok(Report { applied: 0, rejected: 0, stop: Stop::Drained });
     };
     let Some(trial) = Trial::load(tx, group).await? else {
-        let cause = HoldCause::MissingState("the group's MLS state".into());
-        hold::record(tx, topic, head.sequence_id, &cause).await?;
-        let held = Hold { sequence_id: head.sequence_id, cause, needs: Vec::new() };
-        return Ok(Report { applied: 0, rejected: 0, stop: Stop::Held(held) });
+        return without_state(tx, topic, head.sequence_id).await;
     };
     Run { topic, group, trial, effects: Effects::new(group), resolutions }.through(tx, &pending).await
+}
+
+async fn without_state(tx: &mut WriteTx, topic: Topic, head: SequenceId) -> Result<Report, ProcessingError> {
+    let prefix = Prefix { epoch: 0, proposals: ProposalKnowledge::Complete };
+    let Disposition::Hold(cause) = disposition::group(&GroupInput::NoState, prefix) else {
+        return Err(ProcessingError::Damaged("the group's MLS state"));
+    };
+    hold::record(tx, topic, head, &cause).await?;
+    let held = Hold { sequence_id: head, cause, needs: Vec::new() };
+    Ok(Report { applied: 0, rejected: 0, stop: Stop::Held(held) })
 }
 
 /// What an attempt knows while it walks the pending prefix.
@@ -137,35 +141,30 @@ impl Run {
 
     async fn settle(&mut self, tx: &mut WriteTx, envelope: &PendingEnvelope) -> Result<Settled, Unsettled> {
         let Some(data) = group_message(envelope) else {
-            return Ok(Settled::Rejected(Reason::Malformed));
+            return Ok(self.decide(&GroupInput::NoGroupMessage)?.into());
         };
-        let header = match self.trial.header(&data) {
-            Ok(header) => header,
-            Err(failure) => return self.refuse(tx, &failure).await,
-        };
-        let input = if is_past_handshake(&header, self.trial.epoch()) {
-            Err(InputFailure::PastEpoch)
-        } else {
-            self.trial.process(&data)
-        };
-        match input {
+        if let Err(failure) = self.trial.header(&data) {
+            return self.refuse(tx, &failure).await;
+        }
+        match self.trial.process(&data) {
             Ok(Input::Application { sender, plaintext, .. }) => {
                 let components = self.trial.components()?;
-                Ok(self.effects.received(envelope, &sender, &plaintext, &components))
+                let read = self.effects.received(envelope, &sender, &plaintext, &components);
+                Ok(self.decide(&GroupInput::Application(read))?.into())
             }
-            Ok(Input::Proposal { .. }) => {
-                self.effects.proposal(self.trial.epoch(), envelope.sequence_id);
-                Ok(Settled::Applied)
+            Ok(Input::Proposal { reference, .. }) => {
+                self.effects.proposal(self.trial.epoch(), envelope.sequence_id, reference);
+                Ok(self.decide(&GroupInput::Proposal)?.into())
             }
             Ok(Input::Commit(staged)) => self.commit(tx, envelope, staged).await,
             Ok(Input::OwnMessage { .. }) => match self.matching(tx, &data).await? {
-                None => Ok(Settled::Rejected(Reason::OwnWithoutAttempt)),
-                Some(matched) => self.own(tx, envelope, &header, &matched).await,
+                None => Ok(self.decide(&GroupInput::OwnClaim)?.into()),
+                Some(matched) => self.own(tx, envelope, &matched, None).await,
             },
             Err(failure) => {
                 self.trial.rollback_to_mark()?;
                 match self.matching(tx, &data).await? {
-                    Some(matched) => self.own(tx, envelope, &header, &matched).await,
+                    Some(matched) => self.own(tx, envelope, &matched, Some(&failure)).await,
                     None => self.refuse(tx, &failure).await,
                 }
             }
@@ -180,28 +179,34 @@ impl Run {
         Ok(highwater_outbox::matching(tx, self.group, PayloadIdentity::of(data)).await?)
     }
 
-    async fn refuse(&mut self, tx: &mut WriteTx, failure: &InputFailure) -> Result<Settled, Unsettled> {
-        let knowledge = match failure {
-            InputFailure::MissingProposal => self.proposal_knowledge(tx).await?,
-            _ => ProposalKnowledge::Complete,
-        };
-        match disposition(failure, knowledge) {
-            Disposition::Reject(reason) => {
-                self.trial.rollback_to_mark()?;
-                Ok(Settled::Rejected(reason))
-            }
-            Disposition::Hold(cause) => Err(Unsettled::Held(cause, Vec::new())),
+    /// Asks the table. `Err` inside is a terminal reason.
+    fn decide(&self, input: &GroupInput<'_>) -> Result<Result<(), Reason>, Unsettled> {
+        self.decide_knowing(input, ProposalKnowledge::Complete, Vec::new())
+    }
+
+    fn decide_knowing(
+        &self,
+        input: &GroupInput<'_>,
+        proposals: ProposalKnowledge,
+        needs: Vec<Need>,
+    ) -> Result<Result<(), Reason>, Unsettled> {
+        match disposition::group(input, Prefix { epoch: self.trial.epoch(), proposals }) {
+            Disposition::Apply => Ok(Ok(())),
+            Disposition::Reject(reason) => Ok(Err(reason)),
+            Disposition::Hold(cause) => Err(Unsettled::Held(cause, needs)),
         }
     }
 
-    /// Proposals recorded as delivered in this epoch must all still be in the MLS state.
-    async fn proposal_knowledge(&mut self, tx: &mut WriteTx) -> Result<ProposalKnowledge, ProcessingError> {
-        let delivered = self.effects.proposals_of(tx, self.topic, self.trial.epoch()).await?;
-        Ok(if self.trial.stored_proposals() >= delivered {
-            ProposalKnowledge::Complete
-        } else {
-            ProposalKnowledge::Lost
-        })
+    /// An envelope that MLS refused and that is of no own attempt. The trial is as it was before it.
+    async fn refuse(&mut self, tx: &mut WriteTx, failure: &InputFailure) -> Result<Settled, Unsettled> {
+        let proposals = match failure {
+            InputFailure::MissingProposal => {
+                let stored = self.trial.stored_proposals();
+                self.effects.proposal_knowledge(tx, self.topic, self.trial.epoch(), &stored).await?
+            }
+            _ => ProposalKnowledge::Complete,
+        };
+        Ok(self.decide_knowing(&GroupInput::Failed(failure), proposals, Vec::new())?.into())
     }
 
     /// An own envelope read back (STR-113): the attempt supplies its content, the order its place.
@@ -209,42 +214,28 @@ impl Run {
         &mut self,
         tx: &mut WriteTx,
         envelope: &PendingEnvelope,
-        header: &Header,
         matched: &MatchedAttempt,
+        failure: Option<&InputFailure>,
     ) -> Result<Settled, Unsettled> {
         if !matched.current {
-            return Ok(Settled::Rejected(Reason::OwnAlreadyHandled));
+            return Ok(self.decide(&GroupInput::Own(OwnAttempt::Handled, failure))?.into());
         }
-        match matched.asked {
-            MatchedIntent::Message(id) => match own_echo(self.trial.epoch(), matched.epoch) {
-                OwnEcho::Stale => {
-                    highwater_outbox::echo_stale(tx, matched).await?;
-                    Ok(Settled::Rejected(Reason::OwnStale))
-                }
-                OwnEcho::Apply => {
-                    self.effects.flush(tx, self.topic).await?;
-                    let components = self.trial.components()?;
-                    highwater_outbox::echo_applied(
-                        tx,
-                        matched,
-                        envelope.sequence_id,
-                        envelope.server_ns,
-                        components.expiry(envelope.server_ns),
-                    )
-                    .await?;
-                    if let Some(confirmed) = highwater_delivery::message(tx, id).await? {
-                        let by_super_admin = components.super_admins.contains(&confirmed.sender_inbox);
-                        highwater_delivery::apply_deletion(tx, &confirmed.into(), by_super_admin).await?;
-                    }
-                    Ok(Settled::Applied)
-                }
-            },
-            MatchedIntent::Change if header.epoch != self.trial.epoch() => {
-                highwater_outbox::echo_stale(tx, matched).await?;
-                Ok(Settled::Rejected(Reason::PastEpoch))
-            }
-            MatchedIntent::Change => self.own_commit(tx, envelope, matched).await,
+        let MatchedIntent::Message(id) = matched.asked else {
+            return self.own_commit(tx, envelope, matched, failure).await;
+        };
+        let attempt = OwnAttempt::Message { prepared: matched.epoch };
+        if let Err(reason) = self.decide(&GroupInput::Own(attempt, failure))? {
+            return self.own_refused(tx, matched, reason).await;
         }
+        self.effects.flush(tx, self.topic).await?;
+        let components = self.trial.components()?;
+        let (at, server_ns) = (envelope.sequence_id, envelope.server_ns);
+        highwater_outbox::echo_applied(tx, matched, at, server_ns, components.expiry(server_ns)).await?;
+        if let Some(confirmed) = highwater_delivery::message(tx, id).await? {
+            let by_super_admin = components.super_admins.contains(&confirmed.sender_inbox);
+            highwater_delivery::apply_deletion(tx, &confirmed.into(), by_super_admin).await?;
+        }
+        Ok(Settled::Applied)
     }
 
     /// The pending commit goes through the same checks as anyone's before it is merged.
@@ -253,21 +244,48 @@ impl Run {
         tx: &mut WriteTx,
         envelope: &PendingEnvelope,
         matched: &MatchedAttempt,
+        failure: Option<&InputFailure>,
     ) -> Result<Settled, Unsettled> {
-        let Some(staged) = self.trial.own_pending_commit()? else {
-            let cause = HoldCause::MissingState("the pending commit of an own attempt".into());
-            return Err(Unsettled::Held(cause, Vec::new()));
+        // What waits in the MLS state is of this epoch, so it is no other epoch's commit.
+        let of_this_epoch = matched.epoch == self.trial.epoch();
+        let staged = if of_this_epoch { self.trial.own_pending_commit()? } else { None };
+        let (evidence, needs) = match &staged {
+            Some(staged) => {
+                let (evidence, needs) = self.evidence(tx, envelope, staged.facts()).await?;
+                (Some(evidence), needs)
+            }
+            None => (None, Vec::new()),
         };
-        let facts = staged.facts().clone();
-        if let Err(reason) = self.check(tx, envelope, &facts).await? {
-            self.trial.clear_pending_commit()?;
-            highwater_outbox::echo_rejected(tx, matched, reason.code()).await?;
-            return Ok(Settled::Rejected(reason));
+        let attempt = OwnAttempt::Change { prepared: matched.epoch, pending: evidence.as_ref() };
+        let input = GroupInput::Own(attempt, failure);
+        if let Err(reason) = self.decide_knowing(&input, ProposalKnowledge::Complete, needs)? {
+            return self.own_refused(tx, matched, reason).await;
         }
+        let staged = staged.ok_or(ProcessingError::Damaged("an own pending commit"))?;
+        let facts = staged.facts().clone();
         self.trial.merge_own(staged, envelope.sequence_id)?;
         self.effects.committed(tx, self.topic, envelope, &facts).await?;
         highwater_outbox::echo_applied(tx, matched, envelope.sequence_id, envelope.server_ns, None).await?;
         Ok(Settled::Applied)
+    }
+
+    /// An attempt that only came too late is prepared again; one that is wrong ends its intent.
+    async fn own_refused(
+        &mut self,
+        tx: &mut WriteTx,
+        matched: &MatchedAttempt,
+        reason: Reason,
+    ) -> Result<Settled, Unsettled> {
+        match reason {
+            Reason::OwnStale | Reason::PastEpoch => highwater_outbox::echo_stale(tx, matched).await?,
+            _ => {
+                if matched.asked == MatchedIntent::Change {
+                    self.trial.clear_pending_commit()?;
+                }
+                highwater_outbox::echo_rejected(tx, matched, reason.code()).await?;
+            }
+        }
+        Ok(Settled::Rejected(reason))
     }
 
     async fn commit(
@@ -277,7 +295,9 @@ impl Run {
         staged: StagedCommit,
     ) -> Result<Settled, Unsettled> {
         let facts = staged.facts().clone();
-        if let Err(reason) = self.check(tx, envelope, &facts).await? {
+        let (evidence, needs) = self.evidence(tx, envelope, &facts).await?;
+        let input = GroupInput::Commit(&evidence);
+        if let Err(reason) = self.decide_knowing(&input, ProposalKnowledge::Complete, needs)? {
             self.trial.rollback_to_mark()?;
             return Ok(Settled::Rejected(reason));
         }
@@ -292,44 +312,42 @@ impl Run {
         Ok(Settled::Applied)
     }
 
-    /// Checks a commit against verified identity states and the policy of groups. `Err` inside is a terminal reason.
-    async fn check(
+    /// How a commit stands against verified identity states and the rules of groups, and what it still needs.
+    async fn evidence(
         &mut self,
         tx: &mut WriteTx,
         envelope: &PendingEnvelope,
         facts: &CommitFacts,
-    ) -> Result<Result<(), Reason>, Unsettled> {
+    ) -> Result<(Evidence, Vec<Need>), ProcessingError> {
         let required = facts.required_identity();
         if required.iter().any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id) {
-            return Ok(Err(Reason::IdentityNotBefore));
+            return Ok((Evidence::NotBefore, Vec::new()));
         }
         let (snapshots, missing) = identity::snapshots(tx, required).await?;
         if !missing.is_empty() {
-            return self.missing_identity(missing).map(Err);
+            let needs: Vec<_> = missing
+                .into_iter()
+                .map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id })
+                .collect();
+            let absent = |need| matches!(self.resolutions.get(need), Some(Resolution::Permanent { .. }));
+            let absent = needs.iter().any(absent);
+            return Ok((if absent { Evidence::Absent } else { Evidence::Awaited }, needs));
         }
-        match check_commit(facts, envelope.sequence_id, &snapshots) {
-            Ok(()) => Ok(Ok(())),
-            Err(failure) => match disposition(&failure, ProposalKnowledge::Complete) {
-                Disposition::Reject(reason) => Ok(Err(reason)),
-                Disposition::Hold(cause) => Err(Unsettled::Held(cause, Vec::new())),
-            },
-        }
-    }
-
-    fn missing_identity(&self, missing: BTreeSet<(InboxId, SequenceId)>) -> Result<Reason, Unsettled> {
-        let needs: Vec<_> =
-            missing.into_iter().map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id }).collect();
-        let absent = |need| matches!(self.resolutions.get(need), Some(Resolution::Permanent { .. }));
-        if needs.iter().any(absent) {
-            return Ok(Reason::IdentityAbsent);
-        }
-        Err(Unsettled::Held(HoldCause::Dependency("identity state".into()), needs))
+        let evidence = match check_commit(facts, envelope.sequence_id, &snapshots) {
+            Ok(()) => Evidence::Complete,
+            Err(failure) => Evidence::Refused(failure),
+        };
+        Ok((evidence, Vec::new()))
     }
 }
 
-/// Only application messages have a window of past epochs; and MLS itself would call both directions a wrong epoch.
-fn is_past_handshake(header: &Header, epoch: u64) -> bool {
-    header.epoch < epoch && header.kind != MessageType::Application
+impl From<Result<(), Reason>> for Settled {
+    fn from(decided: Result<(), Reason>) -> Self {
+        match decided {
+            Ok(()) => Self::Applied,
+            Err(reason) => Self::Rejected(reason),
+        }
+    }
 }
 
 fn group_message(envelope: &PendingEnvelope) -> Option<Vec<u8>> {

@@ -21,13 +21,14 @@
 
 mod attempt;
 mod audit;
-mod disposition;
+pub mod disposition;
 mod effects;
 mod error;
 mod group;
 mod hold;
 mod identity;
 mod position;
+mod reason;
 mod rejection;
 mod scheduler;
 
@@ -35,11 +36,11 @@ use highwater_store::Migrations;
 
 pub use attempt::{Hold, MAX_ATTEMPT_ROWS, Report, Stop, attempt};
 pub use audit::audit;
-pub use disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
 pub use error::ProcessingError;
 pub use hold::{HeldHead, held};
 pub use identity::{latest_snapshot, snapshot, snapshots};
 pub use position::{AnchorRule, ProcessedPosition, positions, processed, set_anchor};
+pub use reason::{HoldCause, Reason};
 pub use rejection::{Rejection, rejections};
 pub use scheduler::{Action, Event, Scheduler};
 
