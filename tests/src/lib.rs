@@ -3,8 +3,11 @@
 //! [`World`] and [`Peer`] put the crates below `sync` together without a network: real encrypted databases, real MLS
 //! groups, and a backend that is a vector per topic. A test decides itself what arrives, when, and in which order.
 
+mod foreign;
 mod peer;
+pub mod raw;
 mod world;
 
-pub use peer::{Peer, ProcessReport};
+pub use foreign::{Foreign, RawCommit, RawUpdate, credential};
+pub use peer::{Peer, ProcessReport, text_content};
 pub use world::World;

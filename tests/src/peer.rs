@@ -116,7 +116,11 @@ impl Peer {
 
     /// Creates a group with these members and publishes what that takes, the echo included.
     pub async fn create_group(&self, world: &mut World, members: &[&Peer]) -> GroupId {
-        let members: BTreeSet<_> = members.iter().map(|peer| peer.inbox).collect();
+        self.create_group_of(world, members.iter().map(|peer| peer.inbox).collect()).await
+    }
+
+    /// The same with the inboxes of any members.
+    pub async fn create_group_of(&self, world: &mut World, members: BTreeSet<InboxId>) -> GroupId {
         let (group, _) = self
             .write(move |tx| {
                 Box::pin(async move {
@@ -467,7 +471,7 @@ impl Peer {
 }
 
 /// The encoded text content of a message.
-fn text_content(text: &str) -> Vec<u8> {
+pub fn text_content(text: &str) -> Vec<u8> {
     EncodedContent {
         r#type: Some(ContentTypeId {
             authority_id: "xmtp.org".into(),

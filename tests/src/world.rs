@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use highwater_wire::proto::backend::{
-    ClientEnvelope, Cursor as WireCursor, EnvelopeMeta, MessageHash, ServerEnvelope, WelcomeMessage,
-    client_envelope, message_hash, welcome_message,
+    ClientEnvelope, Cursor as WireCursor, EnvelopeMeta, GroupMessage, MessageHash, ServerEnvelope,
+    WelcomeMessage, client_envelope, message_hash, welcome_message,
 };
 use highwater_wire::{Cursor, GroupId, InstallationKey, OrderedPrefix, PrefixCursor, SequenceId, Topic};
 use prost::Message as _;
@@ -50,6 +50,13 @@ impl World {
         };
         self.topics.entry(topic).or_default().push(stored);
         SequenceId::try_from(self.last).expect("ids stay small here")
+    }
+
+    /// Stores a group message of any bytes on a group's topic.
+    pub fn publish_data(&mut self, group: GroupId, data: Vec<u8>) -> SequenceId {
+        let payload =
+            client_envelope::Payload::GroupMessage(GroupMessage { data, ..GroupMessage::default() });
+        self.publish_on(Topic::group(group), ClientEnvelope { payload: Some(payload) })
     }
 
     /// Takes ids out of every topic's reach, as other topics' traffic does.

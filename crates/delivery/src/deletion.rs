@@ -7,7 +7,7 @@ use highwater_wire::{
 };
 use prost::Message as _;
 
-use crate::{DeliveryError, MessageKind, NewMessage, delete, message};
+use crate::{DeliveryError, MessageKind, MessageStatus, NewMessage, StoredMessage, delete, message};
 
 /// What a message did to the one it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Deletion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeletionRefusal {
-    /// No message of that id is stored in the deletion's group.
+    /// No message of that id precedes the deletion in its group.
     UnknownTarget,
     /// The target's content is of a type that can't be deleted.
     NotDeletable,
@@ -65,7 +65,7 @@ pub async fn apply_deletion(
     let Some(stored) = message(tx, target).await? else {
         return refused(DeletionRefusal::UnknownTarget);
     };
-    if stored.group != deletion.group {
+    if stored.group != deletion.group || !precedes(&stored, deletion) {
         return refused(DeletionRefusal::UnknownTarget);
     }
     if stored.sender_inbox != deletion.sender_inbox && !by_super_admin {
@@ -79,6 +79,13 @@ pub async fn apply_deletion(
     }
     delete(tx, target).await?;
     Ok(Deletion::Applied { target })
+}
+
+/// Whether every client has the target when it gets to the deletion. One that the topic brings later, or never brought,
+/// may be stored on this client already: a run of messages is stored at once, and an outgoing one before it is sent.
+fn precedes(target: &StoredMessage, deletion: &NewMessage) -> bool {
+    let placed = target.sequence_id.zip(deletion.sequence_id);
+    target.status == MessageStatus::Published && placed.is_none_or(|(target, deletion)| target < deletion)
 }
 
 fn target(deletion: &NewMessage) -> Option<MessageId> {

@@ -32,8 +32,9 @@ impl fmt::Display for Scheme {
 }
 
 /// Why an update can't follow the state before it. Nothing was applied.
+///
+/// Deliberately exhaustive: whoever decides what becomes of the update must have a row for each of these.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Invalid {
     /// The update has no action.
     #[error("the update has no action")]

@@ -70,7 +70,7 @@ impl Trial {
     /// [`MlsError::Inactive`], [`MlsError::GroupVersion`], [`MlsError::ProposalsPending`].
     pub fn encrypt(&mut self, plaintext: &[u8]) -> Result<Vec<u8>, MlsError> {
         self.may_send()?;
-        if self.stored_proposals() > 0 {
+        if self.group.has_pending_proposals() {
             return Err(MlsError::ProposalsPending);
         }
         let signing = self.signing_key()?.clone();

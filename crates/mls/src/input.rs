@@ -33,6 +33,8 @@ pub enum Input {
     Proposal {
         /// Who sent it.
         sender: crate::Member,
+        /// What a commit would name it by. The same proposal sent twice has one reference.
+        reference: Vec<u8>,
     },
     /// A commit of another member, validated as far as no identity state is needed, not applied.
     Commit(StagedCommit),
@@ -67,8 +69,9 @@ pub enum MessageType {
 }
 
 /// Why a group message could not be processed. The group is unchanged.
+///
+/// Deliberately exhaustive: whoever decides what becomes of the message must have a row for each of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum InputFailure {
     /// It doesn't decode, or isn't a `PrivateMessage`.
     #[error("the message is malformed")]
@@ -232,8 +235,10 @@ fn secret_tree(error: SecretTreeError) -> InputFailure {
         }
         E::SecretReuseError => InputFailure::SecretReused,
         E::IndexOutOfBounds => InputFailure::Authentication,
-        E::CodecError(_) => InputFailure::Malformed,
-        E::RatchetTypeError | E::LibraryError | E::CryptoError(_) => InputFailure::Library(error.to_string()),
+        // Encoding what the keys are derived from has nothing to do with the message.
+        E::CodecError(_) | E::RatchetTypeError | E::LibraryError | E::CryptoError(_) => {
+            InputFailure::Library(error.to_string())
+        }
     }
 }
 

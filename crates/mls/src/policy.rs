@@ -10,7 +10,6 @@ use crate::{InputFailure, Snapshots};
 
 /// How a commit breaks the rules of its group. Always terminal: every member sees it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum PolicyViolation {
     /// A proposal came from outside the group.
     #[error("a proposal is not from a member")]
@@ -87,6 +86,29 @@ pub enum PolicyViolation {
 }
 
 impl PolicyViolation {
+    /// Every violation, where it names a component with any.
+    pub const ALL: [Self; 19] = [
+        Self::NotFromMember,
+        Self::MalformedCredential,
+        Self::IdentityChanged,
+        Self::MalformedUpdate { component: id::NAME },
+        Self::MalformedComponent { component: id::NAME },
+        Self::WriteOnce { component: id::CREATOR },
+        Self::ComponentRemoved { component: id::ADMINS },
+        Self::Unauthorized { component: id::ADMINS },
+        Self::DmInboxes,
+        Self::EntryFell,
+        Self::EntryZero,
+        Self::EntryOutOfRange,
+        Self::EntryNotBefore,
+        Self::LeafWithoutEntry,
+        Self::EntryNotRaised,
+        Self::ForeignLeaf,
+        Self::RevokedLeaf,
+        Self::RemovedWithoutCause,
+        Self::InstallationMissing,
+    ];
+
     /// A stable code for records.
     pub fn code(&self) -> &'static str {
         match self {

@@ -102,9 +102,10 @@ impl Trial {
         accepted_kind(proposal.proposal())?;
         let sender = self.leaf_in(leaf, self.epoch()).map_err(InputFailure::library)?;
         let sender = sender.ok_or(InputFailure::Authentication)?;
+        let reference = proposal.proposal_reference_ref().as_slice().to_vec();
         self.group.store_pending_proposal(&self.provider.overlay, proposal).map_err(InputFailure::library)?;
         self.journal.other_use();
-        Ok(Input::Proposal { sender })
+        Ok(Input::Proposal { sender, reference })
     }
 
     /// The updates of a commit decide the dictionary of its epoch, and we interpret them ourselves.

@@ -3,7 +3,7 @@
 //! A [`Trial`] is loaded after the writer is held, changed in memory, and either stored in the same transaction or
 //! dropped. Nothing of it outlives the attempt (STR-071).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
@@ -271,9 +271,10 @@ impl Trial {
         self.group.is_active()
     }
 
-    /// How many standalone proposals of the current epoch are stored.
-    pub fn stored_proposals(&self) -> usize {
-        self.group.pending_proposals().count()
+    /// The references of the standalone proposals of the current epoch that are stored.
+    pub fn stored_proposals(&self) -> BTreeSet<Vec<u8>> {
+        let stored = self.group.pending_proposals();
+        stored.map(|proposal| proposal.proposal_reference_ref().as_slice().to_vec()).collect()
     }
 
     /// What all members of an epoch have in common and nobody else; equal only for equal group states.

@@ -25,5 +25,6 @@ CREATE TABLE processing_proposals (
     topic BLOB NOT NULL,
     epoch INTEGER NOT NULL,
     sequence_id INTEGER NOT NULL,
+    reference BLOB NOT NULL,
     PRIMARY KEY (topic, epoch, sequence_id)
 ) STRICT, WITHOUT ROWID;

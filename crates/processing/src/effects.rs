@@ -1,5 +1,7 @@
 //! What a run of settled envelopes changes besides MLS state, gathered so that each table is written once.
 
+use std::collections::BTreeSet;
+
 use highwater_delivery::{MessageKind, NewMessage};
 use highwater_mls::{CommitFacts, Components, Member};
 use highwater_receipt::PendingEnvelope;
@@ -9,7 +11,7 @@ use highwater_wire::{GroupId, MessageId, SequenceId, Topic};
 use prost::Message as _;
 use sqlx::{QueryBuilder, Row as _};
 
-use crate::run::Settled;
+use crate::disposition::{Plaintext, ProposalKnowledge};
 use crate::{ProcessingError, Reason, rejection};
 
 /// The effects of one group's envelopes, in topic order.
@@ -33,8 +35,9 @@ impl Effects {
         self.gathered.rejected.push((self.topic, sequence_id, reason));
     }
 
-    pub(crate) fn proposal(&mut self, epoch: u64, sequence_id: SequenceId) {
-        self.gathered.proposals.push((self.topic, epoch, sequence_id));
+    pub(crate) fn proposal(&mut self, epoch: u64, sequence_id: SequenceId, reference: Vec<u8>) {
+        let topic = self.topic;
+        self.gathered.proposals.push(DeliveredProposal { topic, epoch, sequence_id, reference });
     }
 
     /// A decrypted application message. Its plaintext was authenticated, but may still be no message.
@@ -44,13 +47,12 @@ impl Effects {
         sender: &Member,
         plaintext: &[u8],
         components: &Components,
-    ) -> Settled {
+    ) -> Plaintext {
         let content = PlaintextEnvelope::decode(plaintext).map(|plaintext| plaintext.content);
         let v1 = match content {
             Ok(Some(plaintext_envelope::Content::V1(v1))) => v1,
-            // A second version exists to be consumed, never stored.
-            Ok(Some(plaintext_envelope::Content::V2(_))) => return Settled::Applied,
-            Ok(None) | Err(_) => return Settled::Rejected(Reason::Malformed),
+            Ok(Some(plaintext_envelope::Content::V2(_))) => return Plaintext::Consumed,
+            Ok(None) | Err(_) => return Plaintext::Malformed,
         };
         let by_super_admin = components.super_admins.contains(&sender.inbox);
         self.gathered.message(
@@ -68,7 +70,7 @@ impl Effects {
                 expires_ns: components.expiry(envelope.server_ns),
             },
         );
-        Settled::Applied
+        Plaintext::Message
     }
 
     /// An applied commit: its transcript, and the name it may have set.
@@ -107,20 +109,32 @@ impl Effects {
         Ok(())
     }
 
-    /// How many proposals the prefix delivered in this epoch, this run included.
-    pub(crate) async fn proposals_of(
+    /// Whether `stored` has every proposal that the prefix delivered in this epoch, this run included.
+    pub(crate) async fn proposal_knowledge(
         &self,
         tx: &mut impl Reads,
         epoch: u64,
-    ) -> Result<usize, ProcessingError> {
-        let row = sqlx::query("SELECT count(*) FROM processing_proposals WHERE topic = ? AND epoch = ?")
+        stored: &BTreeSet<Vec<u8>>,
+    ) -> Result<ProposalKnowledge, ProcessingError> {
+        let rows = sqlx::query("SELECT reference FROM processing_proposals WHERE topic = ? AND epoch = ?")
             .bind(self.topic.to_bytes())
             .bind(epoch.cast_signed())
-            .fetch_one(tx.conn())
+            .fetch_all(tx.conn())
             .await?;
-        let stored = usize::try_from(row.get::<i64, _>(0)).map_err(|_| ProcessingError::Damaged("count"))?;
-        Ok(stored + self.gathered.proposals.iter().filter(|(_, of, _)| *of == epoch).count())
+        let mut before = rows.iter().map(|row| row.get::<&[u8], _>(0));
+        let mut in_this_run = self.gathered.proposals.iter().filter(|delivered| delivered.epoch == epoch);
+        let complete = before.all(|reference| stored.contains(reference))
+            && in_this_run.all(|delivered| stored.contains(&delivered.reference));
+        Ok(if complete { ProposalKnowledge::Complete } else { ProposalKnowledge::Lost })
     }
+}
+
+/// A proposal that was applied: its epoch, its place, and what a commit would name it by.
+struct DeliveredProposal {
+    topic: Topic,
+    epoch: u64,
+    sequence_id: SequenceId,
+    reference: Vec<u8>,
 }
 
 /// Effects on their way to the tables, of one group or of several.
@@ -130,7 +144,7 @@ pub(crate) struct Gathered {
     /// Which of `messages` are from somebody who was a super admin at that point of the topic.
     by_super_admin: Vec<bool>,
     rejected: Vec<(Topic, SequenceId, Reason)>,
-    proposals: Vec<(Topic, u64, SequenceId)>,
+    proposals: Vec<DeliveredProposal>,
 }
 
 impl Gathered {
@@ -159,11 +173,12 @@ impl Gathered {
         rejection::record(tx, &self.rejected).await?;
         if !self.proposals.is_empty() {
             let mut insert =
-                QueryBuilder::new("INSERT INTO processing_proposals (topic, epoch, sequence_id) ");
-            insert.push_values(&self.proposals, |mut row, (topic, epoch, sequence_id)| {
-                row.push_bind(topic.to_bytes())
-                    .push_bind(epoch.cast_signed())
-                    .push_bind(sequence_id.as_i64());
+                QueryBuilder::new("INSERT INTO processing_proposals (topic, epoch, sequence_id, reference) ");
+            insert.push_values(&self.proposals, |mut row, delivered| {
+                row.push_bind(delivered.topic.to_bytes())
+                    .push_bind(delivered.epoch.cast_signed())
+                    .push_bind(delivered.sequence_id.as_i64())
+                    .push_bind(delivered.reference.clone());
             });
             insert.build().execute(tx.conn()).await?;
         }

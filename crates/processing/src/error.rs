@@ -7,7 +7,7 @@ use highwater_wire::Topic;
 
 /// Why an attempt could not be carried out. The transaction rolled back: P, pending rows and MLS state are as before.
 ///
-/// What an envelope itself does wrong is never an error, but a [`Disposition`](crate::Disposition).
+/// What an envelope itself does wrong is never an error, but a [`Disposition`](crate::disposition::Disposition).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessingError {

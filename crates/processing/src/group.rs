@@ -13,9 +13,10 @@ use highwater_store::WriteTx;
 use highwater_wire::{Cursor, GroupId, Topic};
 
 use crate::attempt::{Hold, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_TIME, PORTION_BYTES, PORTION_ROWS, Report, Stop};
+use crate::disposition::{self, Disposition, GroupInput, Prefix, ProposalKnowledge};
 use crate::effects::Gathered;
 use crate::run::Run;
-use crate::{HoldCause, ProcessingError, hold, position};
+use crate::{ProcessingError, hold, position};
 
 /// Attempts the topics in turn. Those that the bounds left no room for aren't in the answer.
 pub(crate) async fn attempt(
@@ -201,7 +202,10 @@ async fn stateless(
     group: GroupId,
 ) -> Result<Stop, ProcessingError> {
     tracing::error!(?group, "an active group has no MLS state");
-    let cause = HoldCause::MissingState("the group's MLS state".into());
+    let prefix = Prefix { epoch: 0, proposals: ProposalKnowledge::Complete };
+    let Disposition::Hold(cause) = disposition::group(&GroupInput::NoState, prefix) else {
+        return Err(ProcessingError::Damaged("the group's MLS state"));
+    };
     hold::record(tx, topic, head.sequence_id, &cause).await?;
     Ok(Stop::Held(Hold { sequence_id: head.sequence_id, cause, needs: Vec::new() }))
 }

@@ -13,7 +13,8 @@ use prost::Message as _;
 use sqlx::{QueryBuilder, Row as _};
 
 use crate::attempt::{Hold, PORTION_BYTES, PORTION_ROWS, Report, Stop};
-use crate::{HoldCause, ProcessingError, hold, position};
+use crate::disposition::{self, IdentityInput};
+use crate::{ProcessingError, hold, position};
 
 pub(crate) async fn attempt(
     tx: &mut WriteTx,
@@ -22,16 +23,24 @@ pub(crate) async fn attempt(
 ) -> Result<Report, ProcessingError> {
     let inbox = topic.inbox_id().ok_or(ProcessingError::NotProcessed(topic))?;
     let pending = highwater_receipt::pending(tx, topic, PORTION_ROWS, PORTION_BYTES).await?;
-    let mut state = latest_snapshot(tx, inbox).await?.map(|(_, state)| state);
+    let latest = latest_snapshot(tx, inbox).await?;
+    let processed = position::processed(tx, topic).await?.unwrap_or_default();
+    // Without the state at P an update would be judged by another history than its own.
+    let lost = processed.cursor().get() != latest.as_ref().map_or(0, |(at, _)| at.get());
+    let mut state = latest.map(|(_, state)| state);
     let mut verified = Vec::new();
     let mut held = None;
     for envelope in &pending {
-        match apply(inbox, state.as_ref(), envelope, resolutions) {
+        let (input, needs) = match lost {
+            true => (IdentityInput::NoState, Vec::new()),
+            false => find_out(inbox, state.as_ref(), envelope, resolutions),
+        };
+        match disposition::identity(input) {
             Ok(next) => {
                 verified.push((envelope.sequence_id, next.clone()));
                 state = Some(next);
             }
-            Err((cause, needs)) => {
+            Err(cause) => {
                 held = Some(Hold { sequence_id: envelope.sequence_id, cause, needs });
                 break;
             }
@@ -57,18 +66,20 @@ pub(crate) async fn attempt(
     })
 }
 
-/// Applies one update to the state before it. Whatever can't be applied is held: nothing on an identity topic is ever
-/// skipped.
-fn apply(
+/// What the table of identity updates wants to know of one, and what would help if it can't be judged yet.
+fn find_out(
     inbox: InboxId,
     state: Option<&AssociationState>,
     envelope: &PendingEnvelope,
     resolutions: &Resolutions,
-) -> Result<AssociationState, (HoldCause, Vec<Need>)> {
-    let update = decode(envelope)
-        .ok_or_else(|| (HoldCause::InvalidIdentity("the update does not decode".into()), Vec::new()))?;
-    let required = required_verifications(std::slice::from_ref(&update))
-        .map_err(|invalid| (HoldCause::InvalidIdentity(invalid.to_string()), Vec::new()))?;
+) -> (IdentityInput, Vec<Need>) {
+    let Some(update) = decode(envelope) else {
+        return (IdentityInput::NoUpdate, Vec::new());
+    };
+    let required = match required_verifications(std::slice::from_ref(&update)) {
+        Ok(required) => required,
+        Err(invalid) => return (IdentityInput::Invalid(invalid), Vec::new()),
+    };
     let mut verdicts = Verdicts::default();
     let mut needs = Vec::new();
     for request in required {
@@ -79,14 +90,13 @@ fn apply(
         }
     }
     if !needs.is_empty() {
-        return Err((HoldCause::Dependency("a signature's verification".into()), needs));
+        return (IdentityInput::Unverified, needs);
     }
-    AssociationState::apply(state, inbox, &update, &verdicts).map_err(|invalid| match invalid {
-        Invalid::Unverified(request) => {
-            (HoldCause::Dependency("a signature's verification".into()), vec![Need::Verify(request)])
-        }
-        invalid => (HoldCause::InvalidIdentity(invalid.to_string()), Vec::new()),
-    })
+    match AssociationState::apply(state, inbox, &update, &verdicts) {
+        Ok(next) => (IdentityInput::Valid(next), Vec::new()),
+        Err(Invalid::Unverified(request)) => (IdentityInput::Unverified, vec![Need::Verify(request)]),
+        Err(invalid) => (IdentityInput::Invalid(invalid), Vec::new()),
+    }
 }
 
 fn decode(envelope: &PendingEnvelope) -> Option<IdentityUpdate> {

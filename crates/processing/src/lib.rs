@@ -21,7 +21,7 @@
 
 mod attempt;
 mod audit;
-mod disposition;
+pub mod disposition;
 mod effects;
 mod error;
 mod group;
@@ -29,6 +29,7 @@ mod hold;
 mod identity;
 mod position;
 mod question;
+mod reason;
 mod rejection;
 mod run;
 mod scheduler;
@@ -37,11 +38,11 @@ use highwater_store::Migrations;
 
 pub use attempt::{Hold, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_TOPICS, Report, Stop, attempt, attempt_together};
 pub use audit::audit;
-pub use disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
 pub use error::ProcessingError;
 pub use hold::{HeldHead, held};
 pub use identity::{latest_snapshot, snapshot, snapshots};
 pub use position::{AnchorRule, ProcessedPosition, positions, processed, set_anchor};
+pub use reason::{HoldCause, Reason};
 pub use rejection::{Rejection, rejections};
 pub use scheduler::{Action, Event, Scheduler};
 

@@ -130,9 +130,12 @@ pub async fn set_anchor(
     if written.rows_affected() == 0 {
         return Err(ProcessingError::AnchorRefused { topic });
     }
-    sqlx::query("DELETE FROM processing_holds WHERE topic = ?")
-        .bind(topic.to_bytes())
-        .execute(tx.conn())
-        .await?;
+    // The proposals of a membership that ended without its last commit being read went with its MLS state.
+    sqlx::query(
+        "DELETE FROM processing_holds WHERE topic = ?1; DELETE FROM processing_proposals WHERE topic = ?1",
+    )
+    .bind(topic.to_bytes())
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }

@@ -1,19 +1,17 @@
 //! What a walk asks the database: whose attempt an envelope is, and whether verified identity states permit a commit.
 
-use std::collections::BTreeSet;
-
 use highwater_delivery::ConversationState;
 use highwater_mls::{
-    CommitFacts, Header, Input, InputFailure, Need, Resolution, Resolutions, StagedCommit, check_commit,
+    CommitFacts, Input, InputFailure, Need, Resolution, Resolutions, StagedCommit, check_commit,
 };
 use highwater_outbox::{MatchedAttempt, MatchedIntent};
 use highwater_receipt::PendingEnvelope;
 use highwater_store::WriteTx;
-use highwater_wire::{InboxId, PayloadIdentity, SequenceId};
+use highwater_wire::PayloadIdentity;
 
-use crate::disposition::{Disposition, HoldCause, OwnEcho, ProposalKnowledge, Reason, disposition, own_echo};
+use crate::disposition::{Evidence, GroupInput, OwnAttempt, ProposalKnowledge};
 use crate::run::{Question, Run, Settled, Unsettled};
-use crate::{ProcessingError, identity};
+use crate::{ProcessingError, Reason, identity};
 
 impl Run {
     /// Settles the envelope that the walk ended at.
@@ -24,57 +22,45 @@ impl Run {
         resolutions: &Resolutions,
     ) -> Result<(), ProcessingError> {
         let sequence_id = question.envelope.sequence_id;
-        let settled = self.settle(tx, question, resolutions).await;
+        let settled = self.ask(tx, question, resolutions).await;
         self.take(sequence_id, settled)
     }
 
-    async fn settle(
+    async fn ask(
         &mut self,
         tx: &mut WriteTx,
         question: Question,
         resolutions: &Resolutions,
     ) -> Result<Settled, Unsettled> {
-        let Question { envelope, header, data, input } = question;
-        match input {
-            Ok(Input::Commit(staged)) => self.commit(tx, &envelope, staged, resolutions).await,
-            Ok(_) => match self.matching(tx, &data).await? {
-                None => Ok(Settled::Rejected(Reason::OwnWithoutAttempt)),
-                Some(matched) => self.own(tx, &envelope, &header, &matched, resolutions).await,
-            },
+        let Question { envelope, data, input } = question;
+        let failure = match input {
+            Ok(Input::Commit(staged)) => return self.commit(tx, &envelope, staged, resolutions).await,
+            Ok(_) => None,
             Err(failure) => {
                 self.trial.rollback_to_mark()?;
-                match self.matching(tx, &data).await? {
-                    Some(matched) => self.own(tx, &envelope, &header, &matched, resolutions).await,
-                    None => self.refuse(tx, &failure).await,
-                }
+                Some(failure)
             }
+        };
+        let identity = PayloadIdentity::of(&data);
+        match (highwater_outbox::matching(tx, self.group, identity).await?, failure) {
+            (Some(matched), failure) => {
+                self.own(tx, &envelope, &matched, failure.as_ref(), resolutions).await
+            }
+            (None, Some(failure)) => self.refuse(tx, &failure).await,
+            (None, None) => Ok(self.decide(&GroupInput::OwnClaim)?.into()),
         }
     }
 
-    async fn matching(
-        &mut self,
-        tx: &mut WriteTx,
-        data: &[u8],
-    ) -> Result<Option<MatchedAttempt>, ProcessingError> {
-        Ok(highwater_outbox::matching(tx, self.group, PayloadIdentity::of(data)).await?)
-    }
-
+    /// An envelope that MLS refused and that is of no own attempt. The trial is as it was before it.
     async fn refuse(&mut self, tx: &mut WriteTx, failure: &InputFailure) -> Result<Settled, Unsettled> {
-        let knowledge = match failure {
-            InputFailure::MissingProposal => self.proposal_knowledge(tx).await?,
+        let proposals = match failure {
+            InputFailure::MissingProposal => {
+                let stored = self.trial.stored_proposals();
+                self.effects.proposal_knowledge(tx, self.trial.epoch(), &stored).await?
+            }
             _ => ProposalKnowledge::Complete,
         };
-        disposition(failure, knowledge).into()
-    }
-
-    /// Proposals recorded as delivered in this epoch must all still be in the MLS state.
-    async fn proposal_knowledge(&mut self, tx: &mut WriteTx) -> Result<ProposalKnowledge, ProcessingError> {
-        let delivered = self.effects.proposals_of(tx, self.trial.epoch()).await?;
-        Ok(if self.trial.stored_proposals() >= delivered {
-            ProposalKnowledge::Complete
-        } else {
-            ProposalKnowledge::Lost
-        })
+        Ok(self.decide_knowing(&GroupInput::Failed(failure), proposals, Vec::new())?.into())
     }
 
     /// An own envelope read back (STR-113): the attempt supplies its content, the order its place.
@@ -82,43 +68,29 @@ impl Run {
         &mut self,
         tx: &mut WriteTx,
         envelope: &PendingEnvelope,
-        header: &Header,
         matched: &MatchedAttempt,
+        failure: Option<&InputFailure>,
         resolutions: &Resolutions,
     ) -> Result<Settled, Unsettled> {
         if !matched.current {
-            return Ok(Settled::Rejected(Reason::OwnAlreadyHandled));
+            return Ok(self.decide(&GroupInput::Own(OwnAttempt::Handled, failure))?.into());
         }
-        match matched.asked {
-            MatchedIntent::Message(id) => match own_echo(self.trial.epoch(), matched.epoch) {
-                OwnEcho::Stale => {
-                    highwater_outbox::echo_stale(tx, matched).await?;
-                    Ok(Settled::Rejected(Reason::OwnStale))
-                }
-                OwnEcho::Apply => {
-                    self.effects.take().write(tx).await?;
-                    let components = self.trial.components()?;
-                    highwater_outbox::echo_applied(
-                        tx,
-                        matched,
-                        envelope.sequence_id,
-                        envelope.server_ns,
-                        components.expiry(envelope.server_ns),
-                    )
-                    .await?;
-                    if let Some(confirmed) = highwater_delivery::message(tx, id).await? {
-                        let by_super_admin = components.super_admins.contains(&confirmed.sender_inbox);
-                        highwater_delivery::apply_deletion(tx, &confirmed.into(), by_super_admin).await?;
-                    }
-                    Ok(Settled::Applied)
-                }
-            },
-            MatchedIntent::Change if header.epoch != self.trial.epoch() => {
-                highwater_outbox::echo_stale(tx, matched).await?;
-                Ok(Settled::Rejected(Reason::PastEpoch))
-            }
-            MatchedIntent::Change => self.own_commit(tx, envelope, matched, resolutions).await,
+        let MatchedIntent::Message(id) = matched.asked else {
+            return self.own_commit(tx, envelope, matched, failure, resolutions).await;
+        };
+        let attempt = OwnAttempt::Message { prepared: matched.epoch };
+        if let Err(reason) = self.decide(&GroupInput::Own(attempt, failure))? {
+            return self.own_refused(tx, matched, reason).await;
         }
+        self.effects.take().write(tx).await?;
+        let components = self.trial.components()?;
+        let (at, server_ns) = (envelope.sequence_id, envelope.server_ns);
+        highwater_outbox::echo_applied(tx, matched, at, server_ns, components.expiry(server_ns)).await?;
+        if let Some(confirmed) = highwater_delivery::message(tx, id).await? {
+            let by_super_admin = components.super_admins.contains(&confirmed.sender_inbox);
+            highwater_delivery::apply_deletion(tx, &confirmed.into(), by_super_admin).await?;
+        }
+        Ok(Settled::Applied)
     }
 
     /// The pending commit goes through the same checks as anyone's before it is merged.
@@ -127,22 +99,49 @@ impl Run {
         tx: &mut WriteTx,
         envelope: &PendingEnvelope,
         matched: &MatchedAttempt,
+        failure: Option<&InputFailure>,
         resolutions: &Resolutions,
     ) -> Result<Settled, Unsettled> {
-        let Some(staged) = self.trial.own_pending_commit()? else {
-            let cause = HoldCause::MissingState("the pending commit of an own attempt".into());
-            return Err(Unsettled::Held(cause, Vec::new()));
+        // What waits in the MLS state is of this epoch, so it is no other epoch's commit.
+        let of_this_epoch = matched.epoch == self.trial.epoch();
+        let staged = if of_this_epoch { self.trial.own_pending_commit()? } else { None };
+        let (evidence, needs) = match &staged {
+            Some(staged) => {
+                let (evidence, needs) = evidence(tx, envelope, staged.facts(), resolutions).await?;
+                (Some(evidence), needs)
+            }
+            None => (None, Vec::new()),
         };
-        let facts = staged.facts().clone();
-        if let Err(reason) = self.check(tx, envelope, &facts, resolutions).await? {
-            self.trial.clear_pending_commit()?;
-            highwater_outbox::echo_rejected(tx, matched, reason.code()).await?;
-            return Ok(Settled::Rejected(reason));
+        let attempt = OwnAttempt::Change { prepared: matched.epoch, pending: evidence.as_ref() };
+        let input = GroupInput::Own(attempt, failure);
+        if let Err(reason) = self.decide_knowing(&input, ProposalKnowledge::Complete, needs)? {
+            return self.own_refused(tx, matched, reason).await;
         }
+        let staged = staged.ok_or(ProcessingError::Damaged("an own pending commit"))?;
+        let facts = staged.facts().clone();
         self.trial.merge_own(staged, envelope.sequence_id)?;
         self.effects.committed(tx, envelope, &facts).await?;
         highwater_outbox::echo_applied(tx, matched, envelope.sequence_id, envelope.server_ns, None).await?;
         Ok(Settled::Applied)
+    }
+
+    /// An attempt that only came too late is prepared again; one that is wrong ends its intent.
+    async fn own_refused(
+        &mut self,
+        tx: &mut WriteTx,
+        matched: &MatchedAttempt,
+        reason: Reason,
+    ) -> Result<Settled, Unsettled> {
+        match reason {
+            Reason::OwnStale | Reason::PastEpoch => highwater_outbox::echo_stale(tx, matched).await?,
+            _ => {
+                if matched.asked == MatchedIntent::Change {
+                    self.trial.clear_pending_commit()?;
+                }
+                highwater_outbox::echo_rejected(tx, matched, reason.code()).await?;
+            }
+        }
+        Ok(Settled::Rejected(reason))
     }
 
     async fn commit(
@@ -153,7 +152,9 @@ impl Run {
         resolutions: &Resolutions,
     ) -> Result<Settled, Unsettled> {
         let facts = staged.facts().clone();
-        if let Err(reason) = self.check(tx, envelope, &facts, resolutions).await? {
+        let (evidence, needs) = evidence(tx, envelope, &facts, resolutions).await?;
+        let input = GroupInput::Commit(&evidence);
+        if let Err(reason) = self.decide_knowing(&input, ProposalKnowledge::Complete, needs)? {
             self.trial.rollback_to_mark()?;
             return Ok(Settled::Rejected(reason));
         }
@@ -167,42 +168,30 @@ impl Run {
         highwater_outbox::epoch_advanced(tx, self.group).await?;
         Ok(Settled::Applied)
     }
-
-    /// Checks a commit against verified identity states and the policy of groups. `Err` inside is a terminal reason.
-    async fn check(
-        &mut self,
-        tx: &mut WriteTx,
-        envelope: &PendingEnvelope,
-        facts: &CommitFacts,
-        resolutions: &Resolutions,
-    ) -> Result<Result<(), Reason>, Unsettled> {
-        let required = facts.required_identity();
-        if required.iter().any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id) {
-            return Ok(Err(Reason::IdentityNotBefore));
-        }
-        let (snapshots, missing) = identity::snapshots(tx, required).await?;
-        if !missing.is_empty() {
-            return missing_identity(missing, resolutions).map(Err);
-        }
-        match check_commit(facts, envelope.sequence_id, &snapshots) {
-            Ok(()) => Ok(Ok(())),
-            Err(failure) => match disposition(&failure, ProposalKnowledge::Complete) {
-                Disposition::Reject(reason) => Ok(Err(reason)),
-                Disposition::Hold(cause) => Err(Unsettled::Held(cause, Vec::new())),
-            },
-        }
-    }
 }
 
-fn missing_identity(
-    missing: BTreeSet<(InboxId, SequenceId)>,
+/// How a commit stands against verified identity states and the rules of groups, and what it still needs.
+async fn evidence(
+    tx: &mut WriteTx,
+    envelope: &PendingEnvelope,
+    facts: &CommitFacts,
     resolutions: &Resolutions,
-) -> Result<Reason, Unsettled> {
-    let needs: Vec<_> =
-        missing.into_iter().map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id }).collect();
-    let absent = |need| matches!(resolutions.get(need), Some(Resolution::Permanent { .. }));
-    if needs.iter().any(absent) {
-        return Ok(Reason::IdentityAbsent);
+) -> Result<(Evidence, Vec<Need>), ProcessingError> {
+    let required = facts.required_identity();
+    if required.iter().any(|(_, sequence_id)| *sequence_id >= envelope.sequence_id) {
+        return Ok((Evidence::NotBefore, Vec::new()));
     }
-    Err(Unsettled::Held(HoldCause::Dependency("identity state".into()), needs))
+    let (snapshots, missing) = identity::snapshots(tx, required).await?;
+    if !missing.is_empty() {
+        let needs: Vec<_> =
+            missing.into_iter().map(|(inbox, sequence_id)| Need::Identity { inbox, sequence_id }).collect();
+        let absent = |need| matches!(resolutions.get(need), Some(Resolution::Permanent { .. }));
+        let absent = needs.iter().any(absent);
+        return Ok((if absent { Evidence::Absent } else { Evidence::Awaited }, needs));
+    }
+    let evidence = match check_commit(facts, envelope.sequence_id, &snapshots) {
+        Ok(()) => Evidence::Complete,
+        Err(failure) => Evidence::Refused(failure),
+    };
+    Ok((evidence, Vec::new()))
 }

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-use highwater_mls::{Header, Input, InputFailure, MessageType, Need, Trial};
+use highwater_mls::{Input, InputFailure, Need, Trial};
 use highwater_receipt::{PendingEnvelope, PendingPart};
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
 use highwater_wire::{Cursor, GroupId, SequenceId, Topic};
 use prost::Message as _;
 
 use crate::attempt::{Hold, Report, Stop};
-use crate::disposition::{Disposition, ProposalKnowledge, Reason, disposition};
+use crate::disposition::{self, Disposition, GroupInput, Prefix, ProposalKnowledge};
 use crate::effects::Effects;
-use crate::{HoldCause, ProcessingError};
+use crate::{HoldCause, ProcessingError, Reason};
 
 /// What an attempt knows of one group while it walks the pending prefix.
 pub(crate) struct Run {
@@ -35,7 +35,6 @@ pub(crate) struct Run {
 /// An envelope that only the database can settle, and what MLS made of it.
 pub(crate) struct Question {
     pub(crate) envelope: PendingEnvelope,
-    pub(crate) header: Header,
     /// The MLS message.
     pub(crate) data: Vec<u8>,
     pub(crate) input: Result<Input, InputFailure>,
@@ -61,11 +60,11 @@ impl<E: Into<ProcessingError>> From<E> for Unsettled {
     }
 }
 
-impl From<Disposition> for Result<Settled, Unsettled> {
-    fn from(disposition: Disposition) -> Self {
-        match disposition {
-            Disposition::Reject(reason) => Ok(Settled::Rejected(reason)),
-            Disposition::Hold(cause) => Err(Unsettled::Held(cause, Vec::new())),
+impl From<Result<(), Reason>> for Settled {
+    fn from(decided: Result<(), Reason>) -> Self {
+        match decided {
+            Ok(()) => Self::Applied,
+            Err(reason) => Self::Rejected(reason),
         }
     }
 }
@@ -104,30 +103,49 @@ impl Run {
     /// Settles one envelope by itself, or turns it into a question.
     fn read(&mut self, envelope: &PendingEnvelope) -> Option<Result<Settled, Unsettled>> {
         let Some(data) = group_message(envelope) else {
-            return Some(Ok(Settled::Rejected(Reason::Malformed)));
+            return Some(self.settle(&GroupInput::NoGroupMessage));
         };
-        let header = match self.trial.header(&data) {
-            Ok(header) => header,
-            Err(failure) => return Some(disposition(&failure, ProposalKnowledge::Complete).into()),
-        };
-        let input = if is_past_handshake(&header, self.trial.epoch()) {
-            Err(InputFailure::PastEpoch)
-        } else {
-            self.trial.process(&data)
-        };
-        match input {
+        if let Err(failure) = self.trial.header(&data) {
+            return Some(self.settle(&GroupInput::Failed(&failure)));
+        }
+        match self.trial.process(&data) {
             Ok(Input::Application { sender, plaintext, .. }) => Some(match self.trial.components() {
-                Ok(components) => Ok(self.effects.received(envelope, &sender, &plaintext, &components)),
+                Ok(components) => {
+                    let read = self.effects.received(envelope, &sender, &plaintext, &components);
+                    self.settle(&GroupInput::Application(read))
+                }
                 Err(error) => Err(error.into()),
             }),
-            Ok(Input::Proposal { .. }) => {
-                self.effects.proposal(self.trial.epoch(), envelope.sequence_id);
-                Some(Ok(Settled::Applied))
+            Ok(Input::Proposal { reference, .. }) => {
+                self.effects.proposal(self.trial.epoch(), envelope.sequence_id, reference);
+                Some(self.settle(&GroupInput::Proposal))
             }
             input => {
-                self.question = Some(Question { envelope: envelope.clone(), header, data, input });
+                self.question = Some(Question { envelope: envelope.clone(), data, input });
                 None
             }
+        }
+    }
+
+    fn settle(&self, input: &GroupInput<'_>) -> Result<Settled, Unsettled> {
+        Ok(self.decide(input)?.into())
+    }
+
+    /// Asks the table. `Err` inside is a terminal reason.
+    pub(crate) fn decide(&self, input: &GroupInput<'_>) -> Result<Result<(), Reason>, Unsettled> {
+        self.decide_knowing(input, ProposalKnowledge::Complete, Vec::new())
+    }
+
+    pub(crate) fn decide_knowing(
+        &self,
+        input: &GroupInput<'_>,
+        proposals: ProposalKnowledge,
+        needs: Vec<Need>,
+    ) -> Result<Result<(), Reason>, Unsettled> {
+        match disposition::group(input, Prefix { epoch: self.trial.epoch(), proposals }) {
+            Disposition::Apply => Ok(Ok(())),
+            Disposition::Reject(reason) => Ok(Err(reason)),
+            Disposition::Hold(cause) => Err(Unsettled::Held(cause, needs)),
         }
     }
 
@@ -193,11 +211,6 @@ impl Run {
         let open = if self.left > 0 { Stop::More } else { Stop::Drained };
         Report { applied: self.applied, rejected: self.rejected, stop: self.ended.clone().unwrap_or(open) }
     }
-}
-
-/// Only application messages have a window of past epochs; and MLS itself would call both directions a wrong epoch.
-fn is_past_handshake(header: &Header, epoch: u64) -> bool {
-    header.epoch < epoch && header.kind != MessageType::Application
 }
 
 fn group_message(envelope: &PendingEnvelope) -> Option<Vec<u8>> {

@@ -3,7 +3,7 @@ use highwater_delivery::{
 };
 use highwater_store::Store;
 use highwater_wire::{
-    GroupId, InboxId, MessageId,
+    GroupId, InboxId, MessageId, SequenceId,
     proto::contents::{ContentTypeId, DeleteMessage, EncodedContent},
 };
 use prost::Message as _;
@@ -29,7 +29,9 @@ fn sent(group: GroupId, sender_inbox: InboxId, name: &str, content: Vec<u8>) -> 
 
 fn deletion(group: GroupId, by: InboxId, of: MessageId) -> NewMessage {
     let body = DeleteMessage { message_id: of.to_hex() }.encode_to_vec();
-    sent(group, by, &format!("delete {of}"), encoded("deleteMessage", 1, body))
+    // All others are at the first place of their topic.
+    let sequence_id = SequenceId::try_from(2_u64).ok();
+    NewMessage { sequence_id, ..sent(group, by, &format!("delete {of}"), encoded("deleteMessage", 1, body)) }
 }
 
 async fn apply(store: &Store, message: NewMessage, by_super_admin: bool) -> Deletion {
@@ -91,6 +93,28 @@ async fn a_deletion_reaches_only_deletable_content_of_its_own_group() {
     let other = sent(A, ALICE, "x", encoded("text", 1, elsewhere.id.to_hex().into_bytes()));
     assert_eq!(apply(store, other, true).await, Deletion::NotADeletion);
     for target in kept.iter().chain([&elsewhere]) {
+        assert!(!stored(store, target.id).await.deleted);
+    }
+    sound(store).await;
+}
+
+/// Ids can be known before there is a message, and a client stores messages in runs and its own ones before they are
+/// sent. What is deleted must not depend on that, but on the topic's order alone.
+///
+/// Shows: PROC-037.
+#[tokio::test]
+async fn a_deletion_reaches_only_what_the_topic_brought_before_it() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let text = || encoded("text", 1, b"text".to_vec());
+    let behind =
+        NewMessage { sequence_id: SequenceId::try_from(3_u64).ok(), ..sent(A, ALICE, "behind", text()) };
+    publish(store, vec![behind.clone()]).await;
+    let unsent = sent(A, ALICE, "unsent", text());
+    prepare(store, unsent.clone()).await;
+    for target in [&behind, &unsent] {
+        let refused = apply(store, deletion(A, ALICE, target.id), true).await;
+        assert_eq!(refused, Deletion::Refused(DeletionRefusal::UnknownTarget));
         assert!(!stored(store, target.id).await.deleted);
     }
     sound(store).await;

@@ -121,6 +121,10 @@ async fn a_commit_whose_dictionary_is_not_what_its_updates_say_is_invalid() {
     assert_eq!(failure(&mut pair, &data).await, expected);
 }
 
+fn stored(trial: &Trial) -> usize {
+    trial.stored_proposals().len()
+}
+
 /// The commit is fine once the proposal is there. The proposer's own new keys come out of its storage.
 ///
 /// Shows: STR-074.
@@ -141,12 +145,12 @@ async fn a_commit_that_references_an_unknown_proposal_waits_for_it() {
     let rogue = Rogue { take_up_stored: true, ..Rogue::default() };
     let commit = rogue.commit(&pair.a, pair.group).await;
     assert_eq!(failure(&mut pair, &commit).await, InputFailure::MissingProposal);
-    assert_eq!(pair.b.view(pair.group, Trial::stored_proposals).await, 0);
+    assert_eq!(pair.b.view(pair.group, stored).await, 0);
     assert_eq!(pair.bob_reads(&proposal).await, Got::Proposal);
-    assert_eq!(pair.b.view(pair.group, Trial::stored_proposals).await, 1);
+    assert_eq!(pair.b.view(pair.group, stored).await, 1);
     pair.b.audit().await;
     assert_eq!(pair.bob_reads(&commit).await, Got::Merged);
-    assert_eq!(pair.b.view(pair.group, Trial::stored_proposals).await, 0);
+    assert_eq!(pair.b.view(pair.group, stored).await, 0);
     let at = pair.world.next_id();
     assert_eq!(c.read(&pair.world, pair.group, at, &commit).await, Got::Merged);
     let (ours, theirs) = (
