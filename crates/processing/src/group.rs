@@ -104,8 +104,8 @@ async fn finish(tx: &mut WriteTx, runs: &mut [Run]) -> Result<(), ProcessingErro
 /// What of the topics' prefixes is read next, within the bounds of an attempt.
 struct Source {
     started: Instant,
-    /// How many envelopes may still be read.
-    rows: u32,
+    /// How many portions may still be read.
+    portions: u32,
     /// Active topics that weren't reached yet.
     waiting: VecDeque<Topic>,
     /// Topics that nothing was attempted on.
@@ -133,7 +133,7 @@ impl Source {
                 _ => drop(ended.insert(*topic, untouched(Stop::Inactive))),
             }
         }
-        Ok(Self { started: Instant::now(), rows: MAX_ATTEMPT_ROWS, waiting, ended })
+        Ok(Self { started: Instant::now(), portions: MAX_ATTEMPT_ROWS / PORTION_ROWS, waiting, ended })
     }
 
     /// What comes after a portion: first the rest of a topic that is longer, else the topics after it.
@@ -142,28 +142,25 @@ impl Source {
         tx: &mut WriteTx,
         long: Option<(Topic, Cursor)>,
     ) -> Result<Next, ProcessingError> {
-        if self.rows == 0 || self.started.elapsed() >= MAX_ATTEMPT_TIME {
+        if self.portions == 0 || self.started.elapsed() >= MAX_ATTEMPT_TIME {
             return Ok(Next::default());
         }
         let Some((topic, after)) = long else {
             return Ok(Next { runs: self.runs(tx).await?, ..Next::default() });
         };
-        let rows = self.rows.min(PORTION_ROWS);
-        let more = highwater_receipt::pending_after(tx, topic, after, rows, PORTION_BYTES).await?;
-        self.rows = self.rows.saturating_sub(more.len() as u32);
+        self.portions -= 1;
+        let more = highwater_receipt::pending_after(tx, topic, after, PORTION_ROWS, PORTION_BYTES).await?;
         Ok(Next { more, ..Next::default() })
     }
 
     /// The next topics, as many as fit into a portion, with their groups loaded.
     async fn runs(&mut self, tx: &mut WriteTx) -> Result<Vec<Run>, ProcessingError> {
         let mut runs = Vec::new();
-        while runs.is_empty() && !self.waiting.is_empty() && self.rows > 0 {
-            let rows = self.rows.min(PORTION_ROWS);
+        while runs.is_empty() && !self.waiting.is_empty() && self.portions > 0 {
+            self.portions -= 1;
             let topics = self.waiting.make_contiguous();
-            let parts = highwater_receipt::pending_together(tx, topics, rows, PORTION_BYTES).await?;
+            let parts = highwater_receipt::pending_together(tx, topics, PORTION_ROWS, PORTION_BYTES).await?;
             self.waiting.drain(..parts.len());
-            let read: usize = parts.iter().map(|part| part.envelopes.len()).sum();
-            self.rows = self.rows.saturating_sub(read as u32);
             runs = self.load(tx, parts).await?;
         }
         Ok(runs)
