@@ -11,6 +11,7 @@ use highwater_mls::{Need, Proof, Resolution, Resolutions};
 use highwater_outbox::{ChangeRequest, CreateGroup, Inputs, IntentId, Next, Outcome, Prepare};
 use highwater_processing::{Report, Stop};
 use highwater_store::{DatabaseKey, OpenOptions, Store, SystemClock};
+use highwater_testkit_base::Disk;
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
 use highwater_wire::proto::contents::{ContentTypeId, EncodedContent};
 use highwater_wire::{Cursor, GroupId, InboxId, InstallationKey, MessageId, SequenceId, Topic};
@@ -42,13 +43,16 @@ pub struct Peer {
     _folder: Arc<tempfile::TempDir>,
 }
 
+/// The name of the database file in its folder.
+const FILE: &str = "client.db";
+
 impl Peer {
     /// A registered client with a published key package.
     pub async fn new(world: &mut World) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("client.db");
+        let path = folder.path().join(FILE);
         let key = DatabaseKey::generate();
-        let store = open(&path, &key).await;
+        let store = open(&path, &key, None).await;
         let wallet = LocalWallet::generate();
         let installation =
             write(&store, |tx| Box::pin(async move { highwater_mls::create_installation(tx).await })).await;
@@ -97,7 +101,24 @@ impl Peer {
     /// Closes the database and opens it again, as a restart does.
     pub async fn restart(&mut self) {
         self.store.close().await;
-        self.store = open(&self.path, &self.key).await;
+        self.store = open(&self.path, &self.key, None).await;
+    }
+
+    /// The same client on a copy of its database, on a disk that can fail. The original must be closed.
+    pub async fn on_copy(&self, disk: &Disk) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(FILE);
+        std::fs::copy(&self.path, &path).expect("a copy");
+        let key = self.key.clone();
+        let store = open(&path, &key, Some(disk)).await;
+        Self {
+            store,
+            inbox: self.inbox,
+            installation: self.installation,
+            path,
+            key,
+            _folder: Arc::new(folder),
+        }
     }
 
     /// One transaction.
@@ -444,6 +465,66 @@ impl Peer {
         .await
     }
 
+    /// F of a topic.
+    pub async fn received(&self, topic: Topic) -> Cursor {
+        read(&self.store, move |tx| Box::pin(async move { highwater_receipt::received(tx, topic).await }))
+            .await
+            .cursor()
+    }
+
+    /// What is pending on a topic.
+    pub async fn pending_ids(&self, topic: Topic) -> Vec<SequenceId> {
+        read(&self.store, move |tx| {
+            Box::pin(async move { highwater_receipt::pending_ids(tx, topic, Cursor::MAX).await })
+        })
+        .await
+    }
+
+    /// What is durable of a group, as text to compare: its state, epoch, messages with their numbers, and rejections.
+    pub async fn durable(&self, group: GroupId) -> String {
+        let (conversation, epoch, rejections) = read(&self.store, move |tx| {
+            Box::pin(async move {
+                let conversation = highwater_delivery::conversation(tx, group).await.expect("a conversation");
+                let epoch = highwater_mls::group_state(tx, group).await.expect("a state");
+                let rejections = highwater_processing::rejections(tx, Topic::group(group)).await?;
+                let state = conversation.map(|found| (found.state, found.name));
+                Ok::<_, highwater_processing::ProcessingError>((state, epoch, rejections))
+            })
+        })
+        .await;
+        let agreement = match epoch {
+            Some(_) => Some(self.agreement(group).await),
+            None => None,
+        };
+        let messages: Vec<_> = self
+            .messages(group)
+            .await
+            .into_iter()
+            .map(|message| (message.delivery_number, message.id, message.kind, message.sequence_id))
+            .collect();
+        format!("{conversation:?} {agreement:?} {messages:?} {rejections:?}\n")
+    }
+
+    /// F, P, what is pending and what is held, of every topic, as text to compare.
+    pub async fn durable_topics(&self) -> String {
+        let (received, processed, held) = read(&self.store, |tx| {
+            Box::pin(async move {
+                let received = highwater_receipt::topics(tx).await?;
+                let processed = highwater_processing::positions(tx).await?;
+                let held = highwater_processing::held(tx).await?;
+                let held: Vec<_> =
+                    held.into_iter().map(|head| (head.topic, head.sequence_id, head.code)).collect();
+                Ok::<_, highwater_processing::ProcessingError>((received, processed, held))
+            })
+        })
+        .await;
+        let mut pending = Vec::new();
+        for (topic, _) in &received {
+            pending.push(self.pending_ids(*topic).await);
+        }
+        format!("{received:?} {processed:?} {held:?} {pending:?}\n")
+    }
+
     /// Checks every invariant of the database.
     ///
     /// # Panics
@@ -486,7 +567,7 @@ pub fn text_content(text: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-async fn open(path: &std::path::Path, key: &DatabaseKey) -> Store {
+async fn open(path: &std::path::Path, key: &DatabaseKey, disk: Option<&Disk>) -> Store {
     let migrations = vec![
         highwater_receipt::MIGRATIONS,
         highwater_delivery::MIGRATIONS,
@@ -496,6 +577,10 @@ async fn open(path: &std::path::Path, key: &DatabaseKey) -> Store {
         highwater_join::MIGRATIONS,
     ];
     let options = OpenOptions::new(path, key.clone(), migrations).clock(Arc::new(SystemClock));
+    let options = match disk {
+        Some(disk) => options.vfs(disk.name()),
+        None => options,
+    };
     Store::open(options).await.expect("a database")
 }
 

@@ -50,6 +50,7 @@ pub(crate) struct Connector {
     pub(crate) path: PathBuf,
     pub(crate) key: DatabaseKey,
     pub(crate) busy_timeout: Duration,
+    pub(crate) vfs: Option<String>,
 }
 
 impl Connector {
@@ -78,6 +79,10 @@ impl Connector {
         let options = match role {
             Role::Keyless => options,
             _ => options.pragma("key", self.key_literal().to_string()),
+        };
+        let options = match &self.vfs {
+            Some(name) => options.vfs(name.clone()),
+            None => options,
         };
         let patience = Patience::new(self.busy_timeout);
         loop {

@@ -23,6 +23,8 @@ pub struct OpenOptions {
     pub create: bool,
     /// How long a transaction waits for another process.
     pub busy_timeout: Duration,
+    /// The file system SQLite reaches the file through, by the name it is registered under; SQLite's own if `None`.
+    pub vfs: Option<String>,
 }
 
 impl OpenOptions {
@@ -35,6 +37,7 @@ impl OpenOptions {
             clock: Arc::new(SystemClock),
             create: true,
             busy_timeout: BUSY_TIMEOUT,
+            vfs: None,
         }
     }
 
@@ -53,6 +56,12 @@ impl OpenOptions {
     /// How long a transaction waits for another process.
     pub fn busy_timeout(mut self, wait: Duration) -> Self {
         self.busy_timeout = wait;
+        self
+    }
+
+    /// Reaches the file through another file system than SQLite's own.
+    pub fn vfs(mut self, name: impl Into<String>) -> Self {
+        self.vfs = Some(name.into());
         self
     }
 }

@@ -56,8 +56,8 @@ impl Store {
     /// # Cancellation
     /// Dropping the future leaves a database that opens, or none.
     pub async fn open(options: OpenOptions) -> Result<Self, OpenError> {
-        let OpenOptions { path, key, migrations, clock, create, busy_timeout } = options;
-        let connector = Connector { path, key, busy_timeout };
+        let OpenOptions { path, key, migrations, clock, create, busy_timeout, vfs } = options;
+        let connector = Connector { path, key, busy_timeout, vfs };
         let Opened { connector, writer, id } = open::open(connector, migrations, create).await?;
         let connector = Arc::new(connector);
         let poller = Poller::new(Arc::clone(&connector)).await?;

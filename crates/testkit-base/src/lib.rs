@@ -1,6 +1,9 @@
-//! Clocks and store fixtures for the lower crates' tests.
+//! Clocks, failing disks and store fixtures for the lower crates' tests.
 //!
 //! Only for tests. It depends on nothing above the store, so that a crate's unit tests don't meet their own crate twice.
+
+mod disk;
+mod vfs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +11,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use highwater_store::{Clock, DatabaseKey, Migrations, OpenOptions, Store, StoreError};
+
+pub use disk::{Disk, Fault};
 
 /// 2026-01-01 00:00:00 UTC, in nanoseconds since the Unix epoch: where a [`TestClock`] starts.
 pub const START_NS: i64 = 1_767_225_600_000_000_000;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't set up its world has failed")]
 
 mod commits;
+mod disk;
 mod garbage;
 mod joining;
 mod sending;
