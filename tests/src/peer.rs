@@ -1,15 +1,18 @@
 //! One client without a network: a database, and the calls that `sync` would make.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use highwater_delivery::{ConversationKind, HistoryQuery, Order, Scope, Selection, StoredMessage};
+use highwater_delivery::{
+    Conversation, ConversationKind, HistoryQuery, Order, Scope, Selection, StoredMessage,
+};
+use highwater_identity::AssociationState;
 use highwater_identity::sign::{self, LocalWallet};
 use highwater_join::JoinReport;
 use highwater_mls::{Need, Proof, Resolution, Resolutions};
 use highwater_outbox::{ChangeRequest, CreateGroup, Inputs, IntentId, Next, Outcome, Prepare};
-use highwater_processing::{Report, Stop};
+use highwater_processing::{HeldHead, Rejection, Report, Stop};
 use highwater_store::{DatabaseKey, OpenOptions, Store, SystemClock};
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
 use highwater_wire::proto::contents::{ContentTypeId, EncodedContent};
@@ -160,8 +163,26 @@ impl Peer {
         queued
     }
 
+    /// The newest identity state of an inbox that was processed here.
+    pub async fn identity(&self, inbox: InboxId) -> Option<(SequenceId, AssociationState)> {
+        read(&self.store, move |tx| {
+            Box::pin(async move { highwater_processing::latest_snapshot(tx, inbox).await })
+        })
+        .await
+    }
+
     /// Prepares without publishing. Returns the exact bytes of what may go out now.
     pub async fn prepare(&self, world: &World, group: GroupId) -> Vec<Vec<u8>> {
+        self.prepare_believing(world, group, &BTreeMap::new()).await
+    }
+
+    /// The same, in the belief that these are the newest identity states.
+    pub async fn prepare_believing(
+        &self,
+        world: &World,
+        group: GroupId,
+        believed: &BTreeMap<InboxId, (SequenceId, AssociationState)>,
+    ) -> Vec<Vec<u8>> {
         let mut inputs = Inputs::default();
         loop {
             let next = self.read_next(group).await;
@@ -171,11 +192,8 @@ impl Peer {
             for inbox in inboxes {
                 self.receive(world, Topic::identity(inbox)).await;
                 self.process(Topic::identity(inbox)).await;
-                let head = read(&self.store, move |tx| {
-                    Box::pin(async move { highwater_processing::latest_snapshot(tx, inbox).await })
-                })
-                .await;
-                inputs.identity.insert(inbox, head);
+                let head = self.identity(inbox).await;
+                inputs.identity.insert(inbox, believed.get(&inbox).cloned().or(head));
             }
             let given = inputs.clone();
             let prepared = self
@@ -389,6 +407,48 @@ impl Peer {
                 return;
             }
         }
+    }
+
+    /// Encrypts in this client's leaf without an attempt on record, and forgets that it did.
+    pub async fn encrypt(&self, group: GroupId, plaintext: &'static [u8]) -> Vec<u8> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                let mut trial = highwater_mls::Trial::load(tx, group).await?.expect("a group");
+                trial.encrypt(plaintext)
+            })
+        })
+        .await
+    }
+
+    /// A conversation as it is stored.
+    pub async fn conversation(&self, group: GroupId) -> Conversation {
+        let found = read(&self.store, move |tx| {
+            Box::pin(async move { highwater_delivery::conversation(tx, group).await })
+        });
+        found.await.expect("a conversation")
+    }
+
+    /// P of a topic, 0 where there is none.
+    pub async fn processed(&self, topic: Topic) -> u64 {
+        let processed = read(&self.store, move |tx| {
+            Box::pin(async move { highwater_processing::processed(tx, topic).await })
+        });
+        processed.await.map_or(0, |processed| processed.cursor().get())
+    }
+
+    /// The held head of a topic.
+    pub async fn held(&self, topic: Topic) -> Option<HeldHead> {
+        let held =
+            read(&self.store, |tx| Box::pin(async move { highwater_processing::held(tx).await })).await;
+        held.into_iter().find(|held| held.topic == topic)
+    }
+
+    /// The recorded rejections of a topic, in order.
+    pub async fn rejections(&self, topic: Topic) -> Vec<Rejection> {
+        read(&self.store, move |tx| {
+            Box::pin(async move { highwater_processing::rejections(tx, topic).await })
+        })
+        .await
     }
 
     /// What became of an intent.

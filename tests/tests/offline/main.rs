@@ -6,3 +6,4 @@ mod commits;
 mod garbage;
 mod joining;
 mod sending;
+mod table;
