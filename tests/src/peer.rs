@@ -32,6 +32,26 @@ pub struct ProcessReport {
     pub stop: Option<Stop>,
 }
 
+/// A client at one moment, to go on from as often as a test likes.
+pub struct PeerImage {
+    database: Vec<u8>,
+    inbox: InboxId,
+    installation: InstallationKey,
+    key: DatabaseKey,
+}
+
+impl PeerImage {
+    /// The client as it was.
+    pub async fn open(&self) -> Peer {
+        let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+        let path = folder.path().join("client.db");
+        std::fs::write(&path, &self.database).expect("a copy");
+        let store = open(&path, &self.key).await;
+        let (inbox, installation, key) = (self.inbox, self.installation, self.key.clone());
+        Peer { store, inbox, installation, path, key, _folder: folder }
+    }
+}
+
 /// A client.
 pub struct Peer {
     /// Its database.
@@ -101,6 +121,13 @@ impl Peer {
     pub async fn restart(&mut self) {
         self.store.close().await;
         self.store = open(&self.path, &self.key).await;
+    }
+
+    /// Ends the client and keeps what it was.
+    pub async fn into_image(self) -> PeerImage {
+        self.store.close().await;
+        let database = std::fs::read(&self.path).expect("the database file");
+        PeerImage { database, inbox: self.inbox, installation: self.installation, key: self.key }
     }
 
     /// One transaction.
@@ -441,6 +468,14 @@ impl Peer {
         let held =
             read(&self.store, |tx| Box::pin(async move { highwater_processing::held(tx).await })).await;
         held.into_iter().find(|held| held.topic == topic)
+    }
+
+    /// The pending envelopes of a topic, in order.
+    pub async fn pending(&self, topic: Topic) -> Vec<SequenceId> {
+        let pending = read(&self.store, move |tx| {
+            Box::pin(async move { highwater_receipt::pending_ids(tx, topic, Cursor::MAX).await })
+        });
+        pending.await
     }
 
     /// The recorded rejections of a topic, in order.

@@ -10,7 +10,7 @@ use highwater_wire::{Cursor, GroupId, InstallationKey, OrderedPrefix, PrefixCurs
 use prost::Message as _;
 
 /// The stored envelopes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct World {
     topics: BTreeMap<Topic, Vec<ServerEnvelope>>,
     last: u64,

@@ -70,6 +70,7 @@ impl Scheduler {
             Event::Attempted(topic, stop) => self.attempted(now, topic, stop, &mut actions),
             Event::Failed(topic) => {
                 self.attempting = None;
+                self.again = false;
                 self.park(now, topic, None, true);
             }
             Event::Resolved(topic) => {

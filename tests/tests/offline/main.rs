@@ -5,5 +5,7 @@
 mod commits;
 mod garbage;
 mod joining;
+mod model;
 mod sending;
 mod table;
+mod turns;
