@@ -15,7 +15,7 @@ use highwater_outbox::{ChangeRequest, CreateGroup, Inputs, IntentId, Next, Outco
 use highwater_processing::{HeldHead, Rejection, Report, Stop};
 use highwater_store::{DatabaseKey, OpenOptions, Store, SystemClock};
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
-use highwater_wire::proto::contents::{ContentTypeId, EncodedContent};
+use highwater_wire::proto::contents::{ContentTypeId, DeleteMessage, EncodedContent};
 use highwater_wire::{Cursor, GroupId, InboxId, InstallationKey, MessageId, SequenceId, Topic};
 use prost::Message as _;
 
@@ -576,6 +576,21 @@ pub fn text_content(text: &str) -> Vec<u8> {
         }),
         parameters: [("encoding".to_owned(), "UTF-8".to_owned())].into(),
         content: text.as_bytes().to_vec(),
+        ..EncodedContent::default()
+    }
+    .encode_to_vec()
+}
+
+/// The content that deletes a message.
+pub fn deletion_of(message: MessageId) -> Vec<u8> {
+    EncodedContent {
+        r#type: Some(ContentTypeId {
+            authority_id: "xmtp.org".into(),
+            type_id: "deleteMessage".into(),
+            version_major: 1,
+            version_minor: 0,
+        }),
+        content: DeleteMessage { message_id: message.to_hex() }.encode_to_vec(),
         ..EncodedContent::default()
     }
     .encode_to_vec()

@@ -2,6 +2,7 @@
 //! database. The snapshot of the table itself is processing's.
 
 mod commits;
+mod effects;
 mod epochs;
 mod identity;
 mod messages;
