@@ -35,7 +35,7 @@ pub struct RawCommit {
     /// Updates of components.
     pub updates: Vec<RawUpdate>,
     /// Key packages of leaves to add.
-    pub add: Vec<Vec<u8>>,
+    pub add: Vec<KeyPackage>,
     /// Leaves to remove.
     pub remove: Vec<InstallationKey>,
     /// What the committer's new leaf is to be.
@@ -83,15 +83,26 @@ impl Foreign {
         let inbox = update.inbox_id.parse().expect("an inbox id");
         publish_update(world, update);
         let member = Self { inbox, installation, provider, signer, wallet, wrapper, group: None };
-        let package = member.key_package(&credential(inbox));
-        let payload =
-            client_envelope::Payload::KeyPackage(WireKeyPackage { key_package_tls_serialized: package });
-        world.publish_on(Topic::key_package(installation), ClientEnvelope { payload: Some(payload) });
+        member.publish_key_package(world);
         member
     }
 
+    /// Publishes a fresh key package. One is used up by one join.
+    pub fn publish_key_package(&self, world: &mut World) {
+        let package = self.key_package(&credential(self.inbox));
+        let key_package_tls_serialized = package.tls_serialize_detached().expect("its bytes");
+        let payload = client_envelope::Payload::KeyPackage(WireKeyPackage { key_package_tls_serialized });
+        let envelope = ClientEnvelope { payload: Some(payload) };
+        world.publish_on(Topic::key_package(self.installation), envelope);
+    }
+
     /// A key package of this member's key under any credential.
-    pub fn key_package(&self, identity: &[u8]) -> Vec<u8> {
+    pub fn key_package(&self, identity: &[u8]) -> KeyPackage {
+        self.key_package_for(identity, Lifetime::default())
+    }
+
+    /// The same for a time that may be over.
+    pub fn key_package_for(&self, identity: &[u8], lifetime: Lifetime) -> KeyPackage {
         let wrapper = WelcomeWrapperEncryption {
             pub_key: self.wrapper.public.clone(),
             algorithm: WelcomeWrapperAlgorithm::Curve25519 as i32,
@@ -99,13 +110,13 @@ impl Foreign {
         let wrapper = UnknownExtension(wrapper.encode_to_vec());
         let extensions = Extensions::single(Extension::Unknown(WRAPPER_EXTENSION, wrapper));
         KeyPackage::builder()
+            .key_package_lifetime(lifetime)
             .leaf_node_capabilities(capabilities())
             .key_package_extensions(extensions.expect("an extension of key packages"))
             .build(SUITE, &self.provider, &self.signer, self.claiming(identity))
             .expect("a key package")
             .key_package()
-            .tls_serialize_detached()
-            .expect("its bytes")
+            .clone()
     }
 
     /// A credential of any identity with this member's key.
@@ -220,7 +231,6 @@ impl Foreign {
     }
 
     fn build(&mut self, raw: RawCommit) -> Vec<u8> {
-        let added: Vec<_> = raw.add.iter().map(|bytes| read_package(&self.provider, bytes)).collect();
         let (group, provider, signer) = self.parts();
         let leaves: BTreeMap<_, _> =
             group.members().map(|member| (member.signature_key.clone(), member.index)).collect();
@@ -236,7 +246,7 @@ impl Foreign {
             .consume_proposal_store(raw.take_up_stored)
             .force_self_update(true)
             .propose_removals(removed)
-            .propose_adds(added)
+            .propose_adds(raw.add)
             .add_proposals(updates)
             .add_proposals(raw.proposals);
         if let Some(leaf) = raw.leaf {
@@ -289,11 +299,4 @@ fn capabilities() -> Capabilities {
         Some(&[ProposalType::AppDataUpdate]),
         Some(&[CredentialType::Basic]),
     )
-}
-
-fn read_package(provider: &OpenMlsRustCrypto, bytes: &[u8]) -> KeyPackage {
-    KeyPackageIn::tls_deserialize_exact(bytes)
-        .expect("a key package")
-        .validate(provider.crypto(), ProtocolVersion::Mls10)
-        .expect("a valid key package")
 }

@@ -9,5 +9,5 @@ pub mod raw;
 mod world;
 
 pub use foreign::{Foreign, RawCommit, RawUpdate, credential};
-pub use peer::{Peer, ProcessReport, text_content};
+pub use peer::{Peer, PeerImage, ProcessReport, deletion_of, text_content};
 pub use world::World;

@@ -1,19 +1,22 @@
 //! One client without a network: a database, and the calls that `sync` would make.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use highwater_delivery::{ConversationKind, HistoryQuery, Order, Scope, Selection, StoredMessage};
+use highwater_delivery::{
+    Conversation, ConversationKind, HistoryQuery, Order, Scope, Selection, StoredMessage,
+};
+use highwater_identity::AssociationState;
 use highwater_identity::sign::{self, LocalWallet};
 use highwater_join::JoinReport;
 use highwater_mls::{Need, Proof, Resolution, Resolutions};
 use highwater_outbox::{ChangeRequest, CreateGroup, Inputs, IntentId, Next, Outcome, Prepare};
-use highwater_processing::{Report, Stop};
+use highwater_processing::{HeldHead, Rejection, Report, Stop};
 use highwater_store::{DatabaseKey, OpenOptions, Store, SystemClock};
 use highwater_testkit_base::Disk;
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
-use highwater_wire::proto::contents::{ContentTypeId, EncodedContent};
+use highwater_wire::proto::contents::{ContentTypeId, DeleteMessage, EncodedContent};
 use highwater_wire::{Cursor, GroupId, InboxId, InstallationKey, MessageId, SequenceId, Topic};
 use prost::Message as _;
 
@@ -28,6 +31,35 @@ pub struct ProcessReport {
     pub rejected: u32,
     /// How the last attempt ended.
     pub stop: Option<Stop>,
+}
+
+/// A client at one moment, to go on from as often as a test likes.
+pub struct PeerImage {
+    database: Vec<u8>,
+    inbox: InboxId,
+    installation: InstallationKey,
+    key: DatabaseKey,
+}
+
+impl PeerImage {
+    /// The client as it was.
+    pub async fn open(&self) -> Peer {
+        self.opened(None).await
+    }
+
+    /// The client as it was, on a disk that can fail.
+    pub async fn open_on(&self, disk: &Disk) -> Peer {
+        self.opened(Some(disk)).await
+    }
+
+    async fn opened(&self, disk: Option<&Disk>) -> Peer {
+        let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+        let path = folder.path().join(FILE);
+        std::fs::write(&path, &self.database).expect("a copy");
+        let store = open(&path, &self.key, disk).await;
+        let (inbox, installation, key) = (self.inbox, self.installation, self.key.clone());
+        Peer { store, inbox, installation, path, key, _folder: folder }
+    }
 }
 
 /// A client.
@@ -104,21 +136,11 @@ impl Peer {
         self.store = open(&self.path, &self.key, None).await;
     }
 
-    /// The same client on a copy of its database, on a disk that can fail. The original must be closed.
-    pub async fn on_copy(&self, disk: &Disk) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join(FILE);
-        std::fs::copy(&self.path, &path).expect("a copy");
-        let key = self.key.clone();
-        let store = open(&path, &key, Some(disk)).await;
-        Self {
-            store,
-            inbox: self.inbox,
-            installation: self.installation,
-            path,
-            key,
-            _folder: Arc::new(folder),
-        }
+    /// Ends the client and keeps what it was.
+    pub async fn into_image(self) -> PeerImage {
+        self.store.close().await;
+        let database = std::fs::read(&self.path).expect("the database file");
+        PeerImage { database, inbox: self.inbox, installation: self.installation, key: self.key }
     }
 
     /// One transaction.
@@ -181,8 +203,26 @@ impl Peer {
         queued
     }
 
+    /// The newest identity state of an inbox that was processed here.
+    pub async fn identity(&self, inbox: InboxId) -> Option<(SequenceId, AssociationState)> {
+        read(&self.store, move |tx| {
+            Box::pin(async move { highwater_processing::latest_snapshot(tx, inbox).await })
+        })
+        .await
+    }
+
     /// Prepares without publishing. Returns the exact bytes of what may go out now.
     pub async fn prepare(&self, world: &World, group: GroupId) -> Vec<Vec<u8>> {
+        self.prepare_believing(world, group, &BTreeMap::new()).await
+    }
+
+    /// The same, in the belief that these are the newest identity states.
+    pub async fn prepare_believing(
+        &self,
+        world: &World,
+        group: GroupId,
+        believed: &BTreeMap<InboxId, (SequenceId, AssociationState)>,
+    ) -> Vec<Vec<u8>> {
         let mut inputs = Inputs::default();
         loop {
             let next = self.read_next(group).await;
@@ -192,11 +232,8 @@ impl Peer {
             for inbox in inboxes {
                 self.receive(world, Topic::identity(inbox)).await;
                 self.process(Topic::identity(inbox)).await;
-                let head = read(&self.store, move |tx| {
-                    Box::pin(async move { highwater_processing::latest_snapshot(tx, inbox).await })
-                })
-                .await;
-                inputs.identity.insert(inbox, head);
+                let head = self.identity(inbox).await;
+                inputs.identity.insert(inbox, believed.get(&inbox).cloned().or(head));
             }
             let given = inputs.clone();
             let prepared = self
@@ -412,6 +449,56 @@ impl Peer {
         }
     }
 
+    /// Encrypts in this client's leaf without an attempt on record, and forgets that it did.
+    pub async fn encrypt(&self, group: GroupId, plaintext: &'static [u8]) -> Vec<u8> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                let mut trial = highwater_mls::Trial::load(tx, group).await?.expect("a group");
+                trial.encrypt(plaintext)
+            })
+        })
+        .await
+    }
+
+    /// A conversation as it is stored.
+    pub async fn conversation(&self, group: GroupId) -> Conversation {
+        let found = read(&self.store, move |tx| {
+            Box::pin(async move { highwater_delivery::conversation(tx, group).await })
+        });
+        found.await.expect("a conversation")
+    }
+
+    /// P of a topic, 0 where there is none.
+    pub async fn processed(&self, topic: Topic) -> u64 {
+        let processed = read(&self.store, move |tx| {
+            Box::pin(async move { highwater_processing::processed(tx, topic).await })
+        });
+        processed.await.map_or(0, |processed| processed.cursor().get())
+    }
+
+    /// The held head of a topic.
+    pub async fn held(&self, topic: Topic) -> Option<HeldHead> {
+        let held =
+            read(&self.store, |tx| Box::pin(async move { highwater_processing::held(tx).await })).await;
+        held.into_iter().find(|held| held.topic == topic)
+    }
+
+    /// The pending envelopes of a topic, in order.
+    pub async fn pending(&self, topic: Topic) -> Vec<SequenceId> {
+        let pending = read(&self.store, move |tx| {
+            Box::pin(async move { highwater_receipt::pending_ids(tx, topic, Cursor::MAX).await })
+        });
+        pending.await
+    }
+
+    /// The recorded rejections of a topic, in order.
+    pub async fn rejections(&self, topic: Topic) -> Vec<Rejection> {
+        read(&self.store, move |tx| {
+            Box::pin(async move { highwater_processing::rejections(tx, topic).await })
+        })
+        .await
+    }
+
     /// What became of an intent.
     pub async fn outcome(&self, intent: IntentId) -> Outcome {
         read(&self.store, move |tx| Box::pin(async move { highwater_outbox::outcome(tx, intent).await }))
@@ -562,6 +649,21 @@ pub fn text_content(text: &str) -> Vec<u8> {
         }),
         parameters: [("encoding".to_owned(), "UTF-8".to_owned())].into(),
         content: text.as_bytes().to_vec(),
+        ..EncodedContent::default()
+    }
+    .encode_to_vec()
+}
+
+/// The content that deletes a message.
+pub fn deletion_of(message: MessageId) -> Vec<u8> {
+    EncodedContent {
+        r#type: Some(ContentTypeId {
+            authority_id: "xmtp.org".into(),
+            type_id: "deleteMessage".into(),
+            version_major: 1,
+            version_minor: 0,
+        }),
+        content: DeleteMessage { message_id: message.to_hex() }.encode_to_vec(),
         ..EncodedContent::default()
     }
     .encode_to_vec()

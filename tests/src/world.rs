@@ -59,6 +59,11 @@ impl World {
         self.publish_on(Topic::group(group), ClientEnvelope { payload: Some(payload) })
     }
 
+    /// The id of the next envelope.
+    pub fn next_id(&self) -> u64 {
+        self.last + 1
+    }
+
     /// Takes ids out of every topic's reach, as other topics' traffic does.
     pub fn skip_ids(&mut self, count: u64) {
         self.last += count;

@@ -7,8 +7,8 @@ use highwater_mls::Resolutions;
 use highwater_outbox::{ChangeRequest, IntentId};
 use highwater_store::StoreError;
 use highwater_testkit_base::{Disk, Fault};
-use highwater_tests::{Peer, World};
-use highwater_wire::{Cursor, GroupId, SequenceId, Topic};
+use highwater_tests::{Peer, PeerImage, World};
+use highwater_wire::{Cursor, GroupId, InboxId, InstallationKey, SequenceId, Topic};
 
 /// How many operations of the run are struck, evenly spread. All of them with `HIGHWATER_SOAK`.
 const POINTS: u64 = 34;
@@ -27,7 +27,8 @@ enum Step {
 /// A client whose database was closed just before the run, and what the run brings it.
 struct Prepared {
     world: World,
-    bo: Peer,
+    bo: PeerImage,
+    installation: InstallationKey,
     alice: Peer,
     /// Bo is a member; the topic brings messages, commits, own echoes, rejects and holds.
     old: GroupId,
@@ -74,15 +75,15 @@ impl Prepared {
         let new = alice.create_group(&mut world, &[&bo]).await;
         alice.send(&mut world, new, "welcome").await;
         alice.catch_up(&world, new).await;
-        bo.store.close().await;
-        let mut prepared = Self { world, bo, alice, old, new, own, steps: Vec::new() };
+        let (installation, bo) = (bo.installation, bo.into_image().await);
+        let mut prepared = Self { world, bo, installation, alice, old, new, own, steps: Vec::new() };
         prepared.steps = prepared.steps(early, carol.inbox);
         prepared
     }
 
-    fn steps(&self, early: Cursor, carol: highwater_wire::InboxId) -> Vec<Step> {
+    fn steps(&self, early: Cursor, carol: InboxId) -> Vec<Step> {
         let (old, new) = (Topic::group(self.old), Topic::group(self.new));
-        let (welcomes, identity) = (Topic::welcome(self.bo.installation), Topic::identity(carol));
+        let (welcomes, identity) = (Topic::welcome(self.installation), Topic::identity(carol));
         let welcome = self.world.prefix(welcomes, Cursor::ZERO).last();
         vec![
             Step::Admit(old, early),
@@ -91,7 +92,7 @@ impl Prepared {
             Step::Admit(old, Cursor::MAX),
             Step::Attempt(old),
             Step::Admit(welcomes, Cursor::MAX),
-            Step::Join(SequenceId::try_from(welcome).unwrap()),
+            Step::Join(SequenceId::try_from(welcome.get()).unwrap()),
             Step::Admit(identity, Cursor::MAX),
             Step::Attempt(identity),
             Step::Attempt(old),
@@ -159,7 +160,7 @@ struct Undisturbed {
 impl Undisturbed {
     async fn of(prepared: &Prepared) -> Self {
         let disk = Disk::new();
-        let peer = prepared.bo.on_copy(&disk).await;
+        let peer = prepared.bo.open_on(&disk).await;
         let before = prepared.durable(&peer).await;
         disk.fail_after(0, Fault::None);
         let states = prepared.run(&peer).await.unwrap();
@@ -189,7 +190,7 @@ async fn strike(fault: Fault) {
     let mut struck = 0;
     for after in points {
         disk.heal();
-        let mut peer = prepared.bo.on_copy(&disk).await;
+        let mut peer = prepared.bo.open_on(&disk).await;
         disk.fail_after(after, fault);
         let ran = prepared.run(&peer).await;
         struck += u64::from(disk.has_failed());
@@ -208,7 +209,11 @@ async fn strike(fault: Fault) {
         assert_eq!(prepared.durable(&peer).await, undisturbed.end, "{fault:?} at {after}");
         peer.store.close().await;
     }
-    assert!(struck >= POINTS.min(undisturbed.operations) / 2, "{struck} points of {}", undisturbed.operations);
+    assert!(
+        struck >= POINTS.min(undisturbed.operations) / 2,
+        "{struck} points of {}",
+        undisturbed.operations
+    );
 }
 
 /// Shows: PROC-002, PROC-005, PROC-008, PROC-010, STR-020, STR-061, STR-071, STR-077, STR-084.
@@ -237,7 +242,7 @@ async fn a_disk_that_is_full_for_a_while_changes_nothing_in_the_end() {
 async fn a_commit_that_was_not_stored_is_not_sent_from() {
     let prepared = Prepared::new().await;
     let disk = Disk::new();
-    let bo = prepared.bo.on_copy(&disk).await;
+    let bo = prepared.bo.open_on(&disk).await;
     let (topic, group) = (Topic::group(prepared.old), prepared.old);
     let mut world = prepared.world.clone();
     prepared.step(&bo, Step::Admit(topic, Cursor::MAX)).await.unwrap();

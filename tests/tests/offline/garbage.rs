@@ -1,8 +1,8 @@
 use highwater_mls::{Need, Resolution, Resolutions};
 use highwater_processing::{HoldCause, Stop};
 use highwater_tests::{Peer, World};
-use highwater_wire::Topic;
 use highwater_wire::proto::backend::{ClientEnvelope, GroupMessage, client_envelope};
+use highwater_wire::{Cursor, Topic};
 
 fn garbage(data: Vec<u8>) -> ClientEnvelope {
     let message = GroupMessage { data, ..GroupMessage::default() };
@@ -104,4 +104,63 @@ async fn a_commit_waits_for_identity_state_until_it_is_proven_absent() {
         }
         bo.audit().await;
     }
+}
+
+/// However much of it there is: each piece is settled by one attempt of its whole life, over a restart too.
+///
+/// Shows: PROC-005, PROC-011, STR-074.
+#[tokio::test]
+async fn thousands_of_pieces_of_garbage_are_each_settled_once() {
+    const PIECES: u32 = 2_000;
+    let mut world = World::new();
+    let alice = Peer::new(&mut world).await;
+    let mut bo = Peer::new(&mut world).await;
+    let group = alice.create_group(&mut world, &[&bo]).await;
+    let topic = Topic::group(group);
+    bo.join(&world).await;
+    let mut texts = Vec::new();
+    let mut last = alice.encrypt(group, b"tampered with").await;
+    *last.last_mut().unwrap() ^= 1;
+    for n in 0..PIECES {
+        let data = match n % 4 {
+            0 => vec![0, 1, 0, 2, n as u8],
+            1 => n.to_be_bytes().map(|byte| byte & 1).to_vec(),
+            2 => last.clone(),
+            _ => Vec::new(),
+        };
+        // A version that isn't MLS 1.0 would be held, not garbage.
+        let data = if data.starts_with(&[0, 0]) { vec![0, 1] } else { data };
+        world.publish_data(group, data);
+        if n % 100 == 0 {
+            texts.push(format!("good {n}"));
+            alice.send(&mut world, group, texts.last().unwrap()).await;
+        }
+    }
+    let newest = world.next_id() - 1;
+    let (mut settled, mut attempts, mut received) = (0, 0, 0);
+    // A topic may have 1,024 envelopes pending.
+    while received < newest {
+        received = newest.min(received + 500);
+        bo.receive_through(&world, topic, Cursor::try_from(received).unwrap()).await;
+        loop {
+            let before = bo.pending(topic).await.len();
+            let report =
+                highwater_processing::attempt(&bo.store, topic, Resolutions::default()).await.unwrap();
+            let passed = before - bo.pending(topic).await.len();
+            assert_eq!((report.applied + report.rejected) as usize, passed, "what is touched is settled");
+            (settled, attempts) = (settled + passed, attempts + 1);
+            if attempts == 8 {
+                bo.restart().await;
+            }
+            if report.stop == Stop::Drained {
+                break;
+            }
+            assert_eq!(report.stop, Stop::More);
+        }
+    }
+    assert_eq!(settled, PIECES as usize + texts.len());
+    assert!(attempts < 30, "{attempts} attempts");
+    assert_eq!(bo.rejections(topic).await.len(), PIECES as usize);
+    assert_eq!(bo.texts(group).await, texts);
+    bo.audit().await;
 }

@@ -6,4 +6,7 @@ mod commits;
 mod disk;
 mod garbage;
 mod joining;
+mod model;
 mod sending;
+mod table;
+mod turns;

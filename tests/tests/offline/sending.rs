@@ -1,8 +1,7 @@
 use highwater_outbox::{ChangeRequest, Outcome};
-use highwater_tests::{Peer, World};
+use highwater_tests::{Peer, World, deletion_of};
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
-use highwater_wire::proto::contents::{ContentTypeId, DeleteMessage, EncodedContent};
-use highwater_wire::{MessageId, PayloadIdentity, Topic};
+use highwater_wire::{PayloadIdentity, Topic};
 use prost::Message as _;
 
 fn payload_identity(envelope: &[u8]) -> PayloadIdentity {
@@ -190,20 +189,6 @@ async fn messages_go_out_in_the_order_they_were_queued() {
     assert_eq!(bo.texts(x).await, ["m1", "m2", "m3", "m4", "m5", "m6"]);
     assert_eq!(bo.texts(y).await, ["n1", "n2", "n3"]);
     assert!(world.newest(Topic::group(x)).is_some());
-}
-
-fn deletion_of(message: MessageId) -> Vec<u8> {
-    EncodedContent {
-        r#type: Some(ContentTypeId {
-            authority_id: "xmtp.org".into(),
-            type_id: "deleteMessage".into(),
-            version_major: 1,
-            version_minor: 0,
-        }),
-        content: DeleteMessage { message_id: message.to_hex() }.encode_to_vec(),
-        ..EncodedContent::default()
-    }
-    .encode_to_vec()
 }
 
 /// The sender and a super admin may delete; another member's deletion is a message without effect.

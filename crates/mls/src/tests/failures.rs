@@ -227,3 +227,35 @@ async fn a_message_that_claims_to_be_ours_is_only_reported() {
     let own = pair.b.encrypt(pair.group, "mine").await;
     assert_eq!(pair.bob_reads(&own).await, Got::Own);
 }
+
+/// What OpenMLS wouldn't let even a foreign client make, of the kinds that this version takes no part in. A pre-shared
+/// key is told apart before this is asked.
+///
+/// Shows: STR-074.
+#[test]
+fn every_kind_of_proposal_outside_the_profile_is_held() {
+    use openmls::group::{ProposalValidationError, StageCommitError};
+    use openmls::prelude::{
+        AppEphemeralProposal, CustomProposal, ExternalInitProposal, ReInitProposal, RemoveProposal,
+    };
+    use tls_codec::Deserialize as _;
+
+    // Group id, MLS 1.0, suite 3, no extensions; a KEM output; a leaf's index.
+    let reinit = ReInitProposal::tls_deserialize_exact([1, 9, 0, 1, 0, 3, 0]).unwrap();
+    let init = ExternalInitProposal::tls_deserialize_exact([1, 9]).unwrap();
+    let remove = RemoveProposal::tls_deserialize_exact([0, 0, 0, 1]).unwrap();
+    let held = [
+        ("reinit", Proposal::ReInit(Box::new(reinit))),
+        ("external_init", Proposal::ExternalInit(Box::new(init))),
+        ("self_remove", Proposal::SelfRemove),
+        ("app_ephemeral", Proposal::AppEphemeral(Box::new(AppEphemeralProposal::new(1, vec![])))),
+        ("custom", Proposal::Custom(Box::new(CustomProposal::new(0xf100, vec![])))),
+    ];
+    for (kind, proposal) in held {
+        assert_eq!(crate::facts::accepted_kind(&proposal), Err(InputFailure::HeldProposal(kind)));
+    }
+    assert_eq!(crate::facts::accepted_kind(&Proposal::Remove(Box::new(remove))), Ok(()));
+    // How OpenMLS reports a kind that a member of the group doesn't announce.
+    let error = StageCommitError::ProposalValidationError(ProposalValidationError::UnsupportedProposalType);
+    assert!(matches!(InputFailure::from(error), InputFailure::HeldProposal(_)));
+}
