@@ -482,7 +482,7 @@ fn text_content(text: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-async fn open(path: &std::path::Path, key: &DatabaseKey) -> Store {
+pub(crate) async fn open(path: &std::path::Path, key: &DatabaseKey) -> Store {
     let migrations = vec![
         highwater_receipt::MIGRATIONS,
         highwater_delivery::MIGRATIONS,
@@ -509,7 +509,7 @@ where
 }
 
 /// One snapshot of a store.
-async fn read<T, E, F>(store: &Store, f: F) -> T
+pub(crate) async fn read<T, E, F>(store: &Store, f: F) -> T
 where
     F: for<'t> FnOnce(
             &'t mut highwater_store::ReadTx,
