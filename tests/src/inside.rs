@@ -112,7 +112,8 @@ impl Inside {
     /// # Panics
     /// With what doesn't hold.
     pub async fn audit(&self) {
-        let audits = read(&self.store, |tx| Box::pin(async move { Ok::<_, StoreError>(audit(tx).await) })).await;
+        let audits =
+            read(&self.store, |tx| Box::pin(async move { Ok::<_, StoreError>(audit(tx).await) })).await;
         let violations: Vec<_> = audits.into_iter().flat_map(|audit| audit.violations).collect();
         assert!(violations.is_empty(), "{violations:?}");
     }

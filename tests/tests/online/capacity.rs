@@ -60,7 +60,7 @@ impl Blocked {
 
     async fn garbage(&self, group: &Group, count: usize) {
         let nobodys = |n: usize| garbage(group.id(), 1_000_000, &(n as u64).to_be_bytes());
-        self.outsider.publish((0..count).map(nobodys), 0).await;
+        self.outsider.publish((0..count).map(nobodys), rand::random()).await;
     }
 
     /// Everything is on its topic, settled, and nothing is rejected but the garbage.
@@ -101,7 +101,8 @@ async fn a_full_topic_pauses_alone_and_goes_on_where_it_stopped_without_being_as
     let inside = Inside::open(&case.bob.path(), &case.bob.key()).await;
     let mut stream = case.bob.messages().open().await.unwrap();
     case.fill(held).await;
-    eventually("the topic to be full", async || inside.position(topic).await.pending.len() == PER_TOPIC).await;
+    eventually("the topic to be full", async || inside.position(topic).await.pending.len() == PER_TOPIC)
+        .await;
     let full = inside.position(topic).await;
     // Everybody else goes on, and the full topic says that it waits.
     case.free.send_text("free").await.unwrap();

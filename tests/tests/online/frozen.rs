@@ -74,7 +74,9 @@ async fn judge(said: &Said, shared: &Inside, third: &Inside, group: GroupId, bob
     shared.audit().await;
     third.audit().await;
     let (ours, theirs) = (shared.messages().await, third.messages().await);
-    let history = |kept: &[Kept]| -> Vec<_> { kept.iter().map(|one| (one.id, one.text.clone())).collect() };
+    // The first is the transcript of one's own joining.
+    let history =
+        |kept: &[Kept]| -> Vec<_> { kept.iter().skip(1).map(|one| (one.id, one.text.clone())).collect() };
     assert_eq!(history(&ours), history(&theirs), "one history");
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for text in theirs.into_iter().filter_map(|kept| kept.text) {

@@ -30,12 +30,15 @@ async fn a_reader_finds_another_processs_message_within_the_poll_interval() {
     let mut delays = Vec::new();
     for n in 0..7 {
         group.send_text(&n.to_string()).await.unwrap();
-        let before = Instant::now();
         bob.sync().await.unwrap();
         let committed = Instant::now();
-        let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
-        assert_eq!(item.message.content, Content::Text(n.to_string()));
-        assert!(Instant::now() > before);
+        loop {
+            let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
+            if let Content::Text(text) = item.message.content {
+                assert_eq!(text, n.to_string());
+                break;
+            }
+        }
         delays.push(committed.elapsed());
     }
     delays.sort();
