@@ -3,6 +3,7 @@
 //! Short by default; `HIGHWATER_SOAK` set runs the full size.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+#![allow(clippy::print_stderr, reason = "a failed test says its seed")]
 
 mod capacity;
 mod closing;
