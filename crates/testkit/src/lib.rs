@@ -1,5 +1,6 @@
 //! Whole-system test kit: a backend in this process, clients in one line, links that can be cut, delayed or made to
-//! lose replies, relays that count and hold back, and the auditor. For tests only; everything in it is the real thing but link and relay.
+//! lose replies, relays that count and hold back, and the auditor. For tests only; everything in it is the real thing
+//! but link and relay.
 //!
 //! ```no_run
 //! # async fn example() {
