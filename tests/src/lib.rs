@@ -2,12 +2,19 @@
 //!
 //! [`World`] and [`Peer`] put the crates below `sync` together without a network: real encrypted databases, real MLS
 //! groups, and a backend that is a vector per topic. A test decides itself what arrives, when, and in which order.
+//!
+//! [`Inside`] and [`Outsider`] are for tests of whole clients over a real backend: the one looks into a client's database
+//! from beside it, the other reads and publishes what no client would.
 
 mod foreign;
+mod inside;
+mod outsider;
 mod peer;
 pub mod raw;
 mod world;
 
 pub use foreign::{Foreign, RawCommit, RawUpdate, credential};
+pub use inside::{Inside, Kept, Positions};
+pub use outsider::{Outsider, garbage};
 pub use peer::{Peer, PeerImage, ProcessReport, deletion_of, text_content};
 pub use world::World;

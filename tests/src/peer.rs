@@ -669,7 +669,7 @@ pub fn deletion_of(message: MessageId) -> Vec<u8> {
     .encode_to_vec()
 }
 
-async fn open(path: &std::path::Path, key: &DatabaseKey, disk: Option<&Disk>) -> Store {
+pub(crate) async fn open(path: &std::path::Path, key: &DatabaseKey, disk: Option<&Disk>) -> Store {
     let migrations = vec![
         highwater_receipt::MIGRATIONS,
         highwater_delivery::MIGRATIONS,
@@ -700,7 +700,7 @@ where
 }
 
 /// One snapshot of a store.
-async fn read<T, E, F>(store: &Store, f: F) -> T
+pub(crate) async fn read<T, E, F>(store: &Store, f: F) -> T
 where
     F: for<'t> FnOnce(
             &'t mut highwater_store::ReadTx,

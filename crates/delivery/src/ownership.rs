@@ -12,6 +12,7 @@
 use std::{
     fs::{File, OpenOptions, TryLockError},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -226,14 +227,19 @@ pub(crate) async fn release(tx: &mut WriteTx, token: Token) -> Result<(), Delive
     Ok(())
 }
 
-/// What an owner holds: the lock, and a task that renews the lease. Ends both when dropped; the row
-/// stays, and the free lock says that its owner is gone.
+/// What an owner holds: the lock, and a task that renews the lease. Ends both when dropped, or when
+/// the store is closed under it; the row stays, and the free lock says that its owner is gone.
 #[derive(Debug)]
 pub(crate) struct Ownership {
     pub(crate) token: Token,
-    lock: Lock,
+    slot: u32,
+    lock: SharedLock,
     renewal: JoinHandle<()>,
 }
+
+/// Empty once the store is closed. An app may keep a reader for longer, and no file of the database
+/// may stay locked by it.
+type SharedLock = Arc<Mutex<Option<Lock>>>;
 
 impl Ownership {
     pub(crate) async fn acquire(store: &Store) -> Result<Self, ConsumerError> {
@@ -241,19 +247,21 @@ impl Ownership {
         let (token, lock) = store
             .write("consumer acquire", move |tx| Box::pin(async move { acquire(tx, &database).await }))
             .await?;
-        Ok(Self { token, lock, renewal: keep_renewing(store.clone(), token) })
+        let (slot, lock) = (lock.slot, Arc::new(Mutex::new(Some(lock))));
+        let renewal = keep_renewing(store.clone(), token, Arc::clone(&lock));
+        Ok(Self { token, slot, lock, renewal })
     }
 
     /// [`reacquire`] and carry on; an error when somebody took over.
     pub(crate) async fn reacquire(&mut self, store: &Store) -> Result<(), ConsumerError> {
-        let (token, slot) = (self.token, self.lock.slot);
+        let (token, slot) = (self.token, self.slot);
         let fresh = store
             .write("consumer reacquire", move |tx| Box::pin(async move { reacquire(tx, token, slot).await }))
             .await
             .map_err(ConsumerError::Delivery)?;
         self.token = fresh.ok_or(ConsumerError::OwnershipLost)?;
         self.renewal.abort();
-        self.renewal = keep_renewing(store.clone(), self.token);
+        self.renewal = keep_renewing(store.clone(), self.token, Arc::clone(&self.lock));
         Ok(())
     }
 
@@ -273,27 +281,37 @@ impl Drop for Ownership {
     }
 }
 
-fn keep_renewing(store: Store, token: Token) -> JoinHandle<()> {
+fn keep_renewing(store: Store, token: Token, lock: SharedLock) -> JoinHandle<()> {
+    let mut wakes = store.wakes();
     tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(DEFAULT_CONSUMER_LEASE / 3).await;
-            let renewed: Result<_, DeliveryError> = store
-                .write("consumer renew", move |tx| Box::pin(async move { renew(tx, token).await }))
-                .await;
-            match renewed {
-                Ok(Standing::Owner) => {}
-                // The consumer finds out for itself when it next looks.
-                Ok(Standing::Expired | Standing::Lost) => return,
-                Err(error) if error.is_retryable() => {
-                    tracing::warn!(%error, "the consumer's lease was not renewed");
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the consumer's lease is renewed no more");
-                    return;
-                }
-            }
+        let closed = async { while wakes.changed().await.is_ok() {} };
+        tokio::select! {
+            () = closed => drop(lock.lock().unwrap_or_else(PoisonError::into_inner).take()),
+            () = renewing(&store, token) => {}
         }
     })
+}
+
+async fn renewing(store: &Store, token: Token) {
+    loop {
+        tokio::time::sleep(DEFAULT_CONSUMER_LEASE / 3).await;
+        let renewed: Result<_, DeliveryError> =
+            store.write("consumer renew", move |tx| Box::pin(async move { renew(tx, token).await })).await;
+        match renewed {
+            Ok(Standing::Owner) => {}
+            // The consumer finds out for itself when it next looks.
+            Ok(Standing::Expired | Standing::Lost) => break,
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, "the consumer's lease was not renewed");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the consumer's lease is renewed no more");
+                break;
+            }
+        }
+    }
+    // The lock is still to be freed when the store closes.
+    std::future::pending().await
 }
 
 impl std::fmt::Debug for Token {

@@ -36,13 +36,16 @@ pub(crate) struct SharedState {
     pub(crate) dependency_requests: Semaphore,
     pub(crate) reference_waits: ReferenceWaits,
     registrations: Mutex<BTreeMap<Topic, Registration>>,
-    started: Instant,
+    elapsed: Elapsed,
 }
+
+/// Time since the engine's start.
+type Elapsed = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 impl SharedState {
     /// Time since the engine's start, for the state machines.
     pub(crate) fn now(&self) -> Duration {
-        self.started.elapsed()
+        (self.elapsed)()
     }
 
     pub(crate) fn connection_state(&self, state: ConnectionState) {
@@ -69,9 +72,32 @@ impl SharedState {
 }
 
 /// Settings of an engine. There is nothing an app has to choose yet.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct EngineOptions {}
+#[derive(Clone, Default)]
+pub struct EngineOptions {
+    elapsed: Option<Elapsed>,
+}
+
+impl EngineOptions {
+    /// Has waits and budgets measured by this time since the engine's start, which must never go back, instead of the
+    /// machine's: so that a test needn't sit a wait out.
+    #[must_use]
+    pub fn elapsed(mut self, elapsed: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.elapsed = Some(Arc::new(elapsed));
+        self
+    }
+}
+
+impl std::fmt::Debug for EngineOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineOptions").field("own_time", &self.elapsed.is_some()).finish()
+    }
+}
+
+/// The machine's time since now.
+fn elapsed_from_now() -> Elapsed {
+    let started = Instant::now();
+    Arc::new(move || started.elapsed())
+}
 
 /// A running client over one database and one backend connection. Clones share it.
 ///
@@ -94,7 +120,7 @@ impl Drop for EndOnDrop {
 
 impl Engine {
     /// Starts the drivers on the current runtime. Nothing is sent unless something is owed or somebody is interested.
-    pub fn start(store: Store, connection: Connection, _options: EngineOptions) -> Self {
+    pub fn start(store: Store, connection: Connection, options: EngineOptions) -> Self {
         let cancel = CancellationToken::new();
         let shared = Arc::new(SharedState {
             store,
@@ -107,7 +133,7 @@ impl Engine {
             dependency_requests: Semaphore::new(MAX_DEPENDENCY_REQUESTS),
             reference_waits: ReferenceWaits::default(),
             registrations: Mutex::default(),
-            started: Instant::now(),
+            elapsed: options.elapsed.unwrap_or_else(elapsed_from_now),
         });
         let tasks = TaskTracker::new();
         tasks.spawn(receiver::run(Arc::clone(&shared)));

@@ -40,6 +40,7 @@ pub(crate) async fn run(shared: Shared) {
                 shared.connection_state(ConnectionState::Closed);
             }
             Ended::Failed { error } => {
+                shared.reference_waits.disconnected();
                 let now = shared.now();
                 shared.interests.failed(now);
                 shared.interests.observe(now, false);

@@ -44,6 +44,12 @@ impl ReferenceWait {
 pub(crate) struct ReferenceWaits(Mutex<BTreeMap<(InboxId, SequenceId), ReferenceWait>>);
 
 impl ReferenceWaits {
+    /// The connection failed, seen by whoever: the time until the next complete query is no evidence for anybody.
+    pub(crate) fn disconnected(&self) {
+        let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.values_mut().for_each(ReferenceWait::disconnected);
+    }
+
     fn with<T>(
         &self,
         inbox: InboxId,
@@ -108,7 +114,7 @@ async fn identity(shared: &Shared, inbox: InboxId, sequence_id: SequenceId) -> R
     let through = Cursor::from(sequence_id);
     let topic = Topic::identity(inbox);
     if let Err(error) = fetch_and_process(shared, topic, through).await {
-        shared.reference_waits.with(inbox, sequence_id, ReferenceWait::disconnected);
+        shared.reference_waits.disconnected();
         return Err(error);
     }
     let (verified, passed) = shared

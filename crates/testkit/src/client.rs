@@ -46,6 +46,11 @@ impl TestClient {
         self.dir.path().join("client.db")
     }
 
+    /// The key of the database, for whoever opens it beside the client.
+    pub fn key(&self) -> DatabaseKey {
+        DatabaseKey::from_bytes(self.key)
+    }
+
     /// Talks to this address from the next [`open`](Self::open) on.
     pub fn set_backend(&mut self, url: &str) {
         url.clone_into(&mut self.url);

@@ -1,5 +1,6 @@
 //! Whole-system test kit: a backend in this process, clients in one line, links that can be cut, delayed or made to
-//! lose replies, and the auditor. For tests only; everything in it is the real thing but the link.
+//! lose replies, relays that count and hold back, and the auditor. For tests only; everything in it is the real thing
+//! but link and relay.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -24,9 +25,11 @@ mod backend;
 mod client;
 mod eventually;
 mod link;
+mod relay;
 
 pub use audit::assert_clean;
 pub use backend::TestBackend;
 pub use client::TestClient;
 pub use eventually::eventually;
 pub use link::Link;
+pub use relay::{Relay, Traffic};

@@ -1,0 +1,82 @@
+//! A client in a process of its own.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use highwater_testkit::TestClient;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
+
+/// Long enough for a loaded machine, short enough to fail.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running process. It dies with this value.
+pub(crate) struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Arc<Mutex<Vec<Value>>>,
+    reading: JoinHandle<()>,
+}
+
+impl Process {
+    /// Runs over the database of a client, which may be open here or not.
+    pub(crate) fn start(client: &TestClient, backend: &str, more: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_client"))
+            .arg("--database")
+            .arg(client.path())
+            .args(["--key", &client.key().to_hex(), "--backend", backend])
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let said = Arc::clone(&lines);
+        let reading = tokio::spawn(async move {
+            while let Ok(Some(line)) = output.next_line().await {
+                // A line that death cut short says nothing.
+                if let Ok(line) = serde_json::from_str(&line) {
+                    said.lock().unwrap().push(line);
+                }
+            }
+        });
+        Self { child, stdin, lines, reading }
+    }
+
+    /// What it said so far.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// SIGKILL. Returns all that it said.
+    pub(crate) async fn kill(mut self) -> Vec<Value> {
+        self.child.kill().await.unwrap();
+        self.said().await
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) async fn signal(&self, name: &str) {
+        let id = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().await.unwrap();
+        assert!(sent.success());
+    }
+
+    /// Tells it to end, and waits until it did. Returns all that it said.
+    pub(crate) async fn end(mut self) -> Vec<Value> {
+        drop(self.stdin.take());
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap();
+        assert!(ended.success(), "{ended}");
+        self.said().await
+    }
+
+    async fn said(self) -> Vec<Value> {
+        self.reading.await.unwrap();
+        self.lines.lock().unwrap().clone()
+    }
+}
