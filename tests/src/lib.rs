@@ -6,6 +6,7 @@
 mod foreign;
 mod peer;
 pub mod raw;
+mod view;
 mod world;
 
 pub use foreign::{Foreign, RawCommit, RawUpdate, credential};
