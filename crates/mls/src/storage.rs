@@ -359,8 +359,7 @@ impl StorageProvider<V> for Overlay {
         self.own(group)?;
         // One that was lost holds up the commits that may need it (PROC-011), not the whole group.
         let with_proposal = |reference: R| {
-            let proposal = self.read(Label::Proposal, key(Label::Proposal, &reference)?)?;
-            Ok(proposal.map(|proposal| (reference, proposal)))
+            Ok(self.read(Label::Proposal, key(Label::Proposal, &reference)?)?.map(|it| (reference, it)))
         };
         self.proposal_refs::<R>()?.into_iter().map(with_proposal).filter_map(Result::transpose).collect()
     }
