@@ -11,6 +11,7 @@ mod inside;
 mod outsider;
 mod peer;
 pub mod raw;
+mod view;
 mod world;
 
 pub use foreign::{Foreign, RawCommit, RawUpdate, credential};

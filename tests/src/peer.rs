@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use highwater_delivery::{
-    Conversation, ConversationKind, HistoryQuery, Order, Scope, Selection, StoredMessage,
-};
+use highwater_delivery::ConversationKind;
 use highwater_identity::AssociationState;
 use highwater_identity::sign::{self, LocalWallet};
 use highwater_join::JoinReport;
 use highwater_mls::{Need, Proof, Resolution, Resolutions};
-use highwater_outbox::{ChangeRequest, CreateGroup, Inputs, IntentId, Next, Outcome, Prepare};
-use highwater_processing::{HeldHead, Rejection, Report, Stop};
+use highwater_outbox::{ChangeRequest, CreateGroup, Inputs, IntentId, Next, Prepare};
+use highwater_processing::{Report, Stop};
 use highwater_store::{DatabaseKey, OpenOptions, Store, SystemClock};
 use highwater_testkit_base::Disk;
 use highwater_wire::proto::backend::{ClientEnvelope, client_envelope};
@@ -201,14 +199,6 @@ impl Peer {
         let queued = self.queue(group, text).await;
         self.drain(world, group).await;
         queued
-    }
-
-    /// The newest identity state of an inbox that was processed here.
-    pub async fn identity(&self, inbox: InboxId) -> Option<(SequenceId, AssociationState)> {
-        read(&self.store, move |tx| {
-            Box::pin(async move { highwater_processing::latest_snapshot(tx, inbox).await })
-        })
-        .await
     }
 
     /// Prepares without publishing. Returns the exact bytes of what may go out now.
@@ -458,179 +448,6 @@ impl Peer {
             })
         })
         .await
-    }
-
-    /// A conversation as it is stored.
-    pub async fn conversation(&self, group: GroupId) -> Conversation {
-        let found = read(&self.store, move |tx| {
-            Box::pin(async move { highwater_delivery::conversation(tx, group).await })
-        });
-        found.await.expect("a conversation")
-    }
-
-    /// P of a topic, 0 where there is none.
-    pub async fn processed(&self, topic: Topic) -> u64 {
-        let processed = read(&self.store, move |tx| {
-            Box::pin(async move { highwater_processing::processed(tx, topic).await })
-        });
-        processed.await.map_or(0, |processed| processed.cursor().get())
-    }
-
-    /// The held head of a topic.
-    pub async fn held(&self, topic: Topic) -> Option<HeldHead> {
-        let held =
-            read(&self.store, |tx| Box::pin(async move { highwater_processing::held(tx).await })).await;
-        held.into_iter().find(|held| held.topic == topic)
-    }
-
-    /// The pending envelopes of a topic, in order.
-    pub async fn pending(&self, topic: Topic) -> Vec<SequenceId> {
-        let pending = read(&self.store, move |tx| {
-            Box::pin(async move { highwater_receipt::pending_ids(tx, topic, Cursor::MAX).await })
-        });
-        pending.await
-    }
-
-    /// The recorded rejections of a topic, in order.
-    pub async fn rejections(&self, topic: Topic) -> Vec<Rejection> {
-        read(&self.store, move |tx| {
-            Box::pin(async move { highwater_processing::rejections(tx, topic).await })
-        })
-        .await
-    }
-
-    /// What became of an intent.
-    pub async fn outcome(&self, intent: IntentId) -> Outcome {
-        read(&self.store, move |tx| Box::pin(async move { highwater_outbox::outcome(tx, intent).await }))
-            .await
-    }
-
-    /// The deliverable text messages of a group, in delivery order.
-    pub async fn texts(&self, group: GroupId) -> Vec<String> {
-        let messages = self.messages(group).await;
-        messages
-            .iter()
-            .filter(|message| message.kind == highwater_delivery::MessageKind::Application)
-            .map(|message| {
-                let content = EncodedContent::decode(message.content.as_slice()).expect("encoded content");
-                String::from_utf8(content.content).expect("text")
-            })
-            .collect()
-    }
-
-    /// Every deliverable message of a group, in delivery order.
-    pub async fn messages(&self, group: GroupId) -> Vec<StoredMessage> {
-        let database = self.store.database_id();
-        let mut query = HistoryQuery {
-            selection: Selection { scope: Scope::Groups(BTreeSet::from([group])), ..Selection::all() },
-            order: Order::OldestFirst,
-            ..HistoryQuery::default()
-        };
-        let mut found = Vec::new();
-        loop {
-            let given = query.clone();
-            let page = read(&self.store, move |tx| {
-                Box::pin(async move { highwater_delivery::history(tx, database, &given).await })
-            })
-            .await;
-            found.extend(page.messages);
-            if page.more.is_none() {
-                return found;
-            }
-            query.from = page.more;
-        }
-    }
-
-    /// The group's epoch and epoch authenticator: equal for members exactly when they agree on everything.
-    pub async fn agreement(&self, group: GroupId) -> (u64, Vec<u8>) {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let trial = highwater_mls::Trial::load(tx, group).await?.expect("a group");
-                Ok::<_, highwater_mls::MlsError>((trial.epoch(), trial.epoch_authenticator()))
-            })
-        })
-        .await
-    }
-
-    /// F of a topic.
-    pub async fn received(&self, topic: Topic) -> Cursor {
-        read(&self.store, move |tx| Box::pin(async move { highwater_receipt::received(tx, topic).await }))
-            .await
-            .cursor()
-    }
-
-    /// What is pending on a topic.
-    pub async fn pending_ids(&self, topic: Topic) -> Vec<SequenceId> {
-        read(&self.store, move |tx| {
-            Box::pin(async move { highwater_receipt::pending_ids(tx, topic, Cursor::MAX).await })
-        })
-        .await
-    }
-
-    /// What is durable of a group, as text to compare: its state, epoch, messages with their numbers, and rejections.
-    pub async fn durable(&self, group: GroupId) -> String {
-        let (conversation, epoch, rejections) = read(&self.store, move |tx| {
-            Box::pin(async move {
-                let conversation = highwater_delivery::conversation(tx, group).await.expect("a conversation");
-                let epoch = highwater_mls::group_state(tx, group).await.expect("a state");
-                let rejections = highwater_processing::rejections(tx, Topic::group(group)).await?;
-                let state = conversation.map(|found| (found.state, found.name));
-                Ok::<_, highwater_processing::ProcessingError>((state, epoch, rejections))
-            })
-        })
-        .await;
-        let agreement = match epoch {
-            Some(_) => Some(self.agreement(group).await),
-            None => None,
-        };
-        let messages: Vec<_> = self
-            .messages(group)
-            .await
-            .into_iter()
-            .map(|message| (message.delivery_number, message.id, message.kind, message.sequence_id))
-            .collect();
-        format!("{conversation:?} {agreement:?} {messages:?} {rejections:?}\n")
-    }
-
-    /// F, P, what is pending and what is held, of every topic, as text to compare.
-    pub async fn durable_topics(&self) -> String {
-        let (received, processed, held) = read(&self.store, |tx| {
-            Box::pin(async move {
-                let received = highwater_receipt::topics(tx).await?;
-                let processed = highwater_processing::positions(tx).await?;
-                let held = highwater_processing::held(tx).await?;
-                let held: Vec<_> =
-                    held.into_iter().map(|head| (head.topic, head.sequence_id, head.code)).collect();
-                Ok::<_, highwater_processing::ProcessingError>((received, processed, held))
-            })
-        })
-        .await;
-        let mut pending = Vec::new();
-        for (topic, _) in &received {
-            pending.push(self.pending_ids(*topic).await);
-        }
-        format!("{received:?} {processed:?} {held:?} {pending:?}\n")
-    }
-
-    /// Checks every invariant of the database.
-    ///
-    /// # Panics
-    /// If one doesn't hold.
-    pub async fn audit(&self) {
-        let topic = Topic::welcome(self.installation);
-        let audits = read(&self.store, move |tx| {
-            Box::pin(async move {
-                let mut violations = highwater_receipt::audit(tx).await?.violations;
-                violations.extend(highwater_delivery::audit(tx).await.expect("an audit").violations);
-                violations.extend(highwater_mls::audit(tx).await.expect("an audit").violations);
-                violations.extend(highwater_outbox::audit(tx).await.expect("an audit").violations);
-                violations.extend(highwater_processing::audit(tx).await.expect("an audit").violations);
-                violations.extend(highwater_join::audit(tx, topic).await.expect("an audit").violations);
-                Ok::<_, highwater_receipt::ReceiptError>(violations)
-            })
-        })
-        .await;
-        assert!(audits.is_empty(), "{audits:?}");
     }
 
     async fn read_next(&self, group: GroupId) -> Next {

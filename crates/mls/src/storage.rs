@@ -357,15 +357,11 @@ impl StorageProvider<V> for Overlay {
         group: &G,
     ) -> Result<Vec<(R, T)>, OverlayError> {
         self.own(group)?;
-        // One that was lost is left out: it holds up the commits that may need it (PROC-011), not the whole group.
+        // One that was lost holds up the commits that may need it (PROC-011), not the whole group.
         let with_proposal = |reference: R| {
-            let proposal = self.read(Label::Proposal, key(Label::Proposal, &reference)?)?;
-            Ok(proposal.map(|proposal| (reference, proposal)))
+            Ok(self.read(Label::Proposal, key(Label::Proposal, &reference)?)?.map(|it| (reference, it)))
         };
-        self.proposal_refs::<R>()?
-            .into_iter()
-            .filter_map(|reference| with_proposal(reference).transpose())
-            .collect()
+        self.proposal_refs::<R>()?.into_iter().map(with_proposal).filter_map(Result::transpose).collect()
     }
 
     fn remove_proposal<G: traits::GroupId<V>, R: traits::ProposalRef<V>>(

@@ -273,8 +273,7 @@ impl Trial {
 
     /// The references of the standalone proposals of the current epoch that are stored.
     pub fn stored_proposals(&self) -> BTreeSet<Vec<u8>> {
-        let stored = self.group.pending_proposals();
-        stored.map(|proposal| proposal.proposal_reference_ref().as_slice().to_vec()).collect()
+        self.group.pending_proposals().map(|it| it.proposal_reference_ref().as_slice().to_vec()).collect()
     }
 
     /// What all members of an epoch have in common and nobody else; equal only for equal group states.

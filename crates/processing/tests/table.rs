@@ -1,4 +1,5 @@
 //! The disposition tables, row by row. A code in these snapshots is stored in databases: it may be added to, not changed.
+#![allow(clippy::unwrap_used, reason = "a test that can't set up its world has failed")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

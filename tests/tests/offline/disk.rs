@@ -129,7 +129,7 @@ impl Prepared {
             }
             Step::Join(at) => {
                 let topic = Topic::welcome(peer.installation);
-                if peer.pending_ids(topic).await.is_empty() {
+                if peer.pending(topic).await.is_empty() {
                     return Ok(());
                 }
                 let report = highwater_join::attempt(&peer.store, topic, at, Resolutions::default());
