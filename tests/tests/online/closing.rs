@@ -9,7 +9,7 @@ use highwater_testkit::{TestBackend, TestClient, eventually};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::runtime::Runtime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::process::PATIENCE;
@@ -44,7 +44,9 @@ async fn close_at(moment: Duration, backend: &TestBackend, alice: &Arc<TestClien
     own.spawn(async move { syncing.sync().await }).await.unwrap().unwrap();
     let talking = tokio::spawn(talk(group.clone()));
     let closed = Arc::new(Notify::new());
-    let out = own.spawn(hold_an_item(client.clone(), Arc::clone(&closed)));
+    let (reached, is_out) = oneshot::channel();
+    let out = own.spawn(hold_an_item(client.clone(), reached, Arc::clone(&closed)));
+    is_out.await.unwrap();
     let busy = load(&own, &client, group.id()).await;
     tokio::time::sleep(moment).await;
 
@@ -88,9 +90,10 @@ async fn talk(group: Group) -> usize {
 }
 
 /// The item that is out when the client closes.
-async fn hold_an_item(client: Client, closed: Arc<Notify>) -> Item {
+async fn hold_an_item(client: Client, reached: oneshot::Sender<()>, closed: Arc<Notify>) -> Item {
     let mut stream = client.messages().open().await.unwrap();
     let item = stream.next().await.unwrap().unwrap();
+    reached.send(()).unwrap();
     closed.notified().await;
     assert!(stream.next().await.unwrap().is_err());
     assert!(stream.next().await.is_none());

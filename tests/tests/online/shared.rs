@@ -30,16 +30,23 @@ async fn a_reader_finds_another_processs_message_within_the_poll_interval() {
     let mut delays = Vec::new();
     for n in 0..7 {
         group.send_text(&n.to_string()).await.unwrap();
-        bob.sync().await.unwrap();
-        let committed = Instant::now();
-        loop {
-            let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
-            if let Content::Text(text) = item.message.content {
-                assert_eq!(text, n.to_string());
-                break;
+        // The reader waits before anything is there to be found.
+        let found = async {
+            loop {
+                let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
+                if let Content::Text(text) = item.message.content {
+                    assert_eq!(text, n.to_string());
+                    return Instant::now();
+                }
             }
-        }
-        delays.push(committed.elapsed());
+        };
+        let stored = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            bob.sync().await.unwrap();
+            Instant::now()
+        };
+        let (found, stored) = tokio::join!(found, stored);
+        delays.push(found.saturating_duration_since(stored));
     }
     delays.sort();
     assert!(delays[delays.len() / 2] < FOUND_WITHIN, "{delays:?}");
