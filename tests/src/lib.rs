@@ -4,7 +4,9 @@
 //! groups, and a backend that is a vector per topic. A test decides itself what arrives, when, and in which order.
 
 mod peer;
+mod template;
 mod world;
 
 pub use peer::{Peer, ProcessReport};
+pub use template::Template;
 pub use world::World;

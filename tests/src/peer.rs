@@ -37,9 +37,9 @@ pub struct Peer {
     pub inbox: InboxId,
     /// Its installation.
     pub installation: InstallationKey,
-    path: PathBuf,
-    key: DatabaseKey,
-    _folder: Arc<tempfile::TempDir>,
+    pub(crate) path: PathBuf,
+    pub(crate) key: DatabaseKey,
+    pub(crate) _folder: Arc<tempfile::TempDir>,
 }
 
 impl Peer {
@@ -482,7 +482,7 @@ fn text_content(text: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-async fn open(path: &std::path::Path, key: &DatabaseKey) -> Store {
+pub(crate) async fn open(path: &std::path::Path, key: &DatabaseKey) -> Store {
     let migrations = vec![
         highwater_receipt::MIGRATIONS,
         highwater_delivery::MIGRATIONS,

@@ -220,7 +220,7 @@ impl History {
     async fn settle_through(&mut self, store: &Store, at: usize, nth: u16) {
         let topic = self.model.topic(at);
         let pending = &self.model.position(at).pending;
-        let Some(through) = pending.keys().take(usize::from(nth)).last().copied() else { return };
+        let Some(through) = pending.keys().take(usize::from(nth)).next_back().copied() else { return };
         let settled: Result<u64, ReceiptError> = store
             .write("model settle", move |tx| {
                 Box::pin(async move { settle_through(tx, topic, id(through)).await })
