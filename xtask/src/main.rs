@@ -1,4 +1,4 @@
-//! Every developer and CI command of Highwater: `cargo xtask prepare | test | lint | conformance | bench | soak`.
+//! Every developer and CI command of Highwater: `cargo xtask prepare | test | lint | conformance | fuzz | bench | soak`.
 //!
 //! Owns the checks that no crate can make about itself: the arrows between crates, who names which
 //! table, whether the documents point at something, and which requirement is shown by which test.
@@ -10,6 +10,7 @@ mod bench;
 mod catalogue;
 mod conformance;
 mod finding;
+mod fuzz;
 mod lint;
 mod prepare;
 mod soak;
@@ -38,6 +39,8 @@ enum Command {
     Lint(lint::Options),
     /// Requirement id, status, tests and verdict
     Conformance(conformance::Options),
+    /// The fuzz targets, each for a fixed number of inputs
+    Fuzz(fuzz::Options),
     /// Ratios to a floor measured in the same run
     Bench(bench::Options),
     /// The long system tests
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test => test::run(),
         Command::Lint(options) => lint::run(&options),
         Command::Conformance(options) => conformance::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Soak(options) => soak::run(&options),
     };

@@ -2,10 +2,10 @@
 //!
 //! The order is by cost of finding out. Clippy and the documentation share the checked dependencies;
 //! the workspace's tests compile everything for real, once, and the conformance table is read from
-//! that one run. The backend alone is the only second configuration: without the client crates its
-//! SQLite is the plain one, which feature unification hides otherwise.
+//! that one run. Two more builds follow: the backend alone, since without the client crates its SQLite is
+//! the plain one, which feature unification hides otherwise; and the fuzz targets.
 
-use crate::{conformance, lint, prepare, suite, workspace};
+use crate::{conformance, fuzz, lint, prepare, suite, workspace};
 use anyhow::{Result, bail};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,9 +21,13 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 13] = [
     Step { name: "prepare", run: || prepare::run().map(|()| Outcome::Passed) },
     Step { name: "format", run: || run_cargo(&["fmt", "--all", "--check"], &[]) },
+    Step {
+        name: "format (fuzz)",
+        run: || run_cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"], &[]),
+    },
     Step { name: "lint", run: || lint::run(&lint::Options::default()).map(|()| Outcome::Passed) },
     Step { name: "catalogue", run: || conformance::report_catalogue().map(|()| Outcome::Passed) },
     Step {
@@ -54,6 +58,8 @@ const STEPS: [Step; 11] = [
         name: "backend alone",
         run: || run_cargo(&["test", "-p", "highwater-backend", "--no-fail-fast"], &[]),
     },
+    // The second of the two other builds: instrumented, so nothing of the workspace's can be used.
+    Step { name: "fuzz", run: || fuzz::run_all().map(|()| Outcome::Passed) },
     Step { name: "licences", run: licences },
 ];
 
@@ -118,7 +124,14 @@ fn licences() -> Result<Outcome> {
             "cargo-deny is not installed (cargo install --locked cargo-deny)".to_owned(),
         ));
     }
-    run_cargo(&["deny", "--all-features", "check", "bans", "licenses", "sources"], &[])
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        let flags = ["deny", "--manifest-path", manifest, "--all-features"];
+        let checks = ["check", "--config", "deny.toml", "bans", "licenses", "sources"];
+        if let failed @ Outcome::Failed(_) = run_cargo(&[&flags[..], &checks].concat(), &[])? {
+            return Ok(failed);
+        }
+    }
+    Ok(Outcome::Passed)
 }
 
 /// What the build needs and rustup doesn't bring.

@@ -35,6 +35,12 @@
 //! - An item is acknowledged when the next one is asked for (or a callback returned `Ok`), and in no other way.
 //! - What an app queued is durable before the call returns, and goes out as the same bytes until its outcome is known.
 //!
+//! # Logs
+//!
+//! What is logged here, through `tracing`, names things by short forms and shows no payload and no key. OpenMLS below has
+//! logs of its own, through `log`: at `DEBUG` and below they show ciphertext and what keys are derived from. An app that
+//! keeps logs that fine leaves out the target `openmls`, as the command `highwater` does whatever it is asked for.
+//!
 //! # What it does not do
 //!
 //! It has no tables and decides nothing about envelopes: each position belongs to the crate that owns it. It re-exports

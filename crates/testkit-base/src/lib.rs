@@ -68,6 +68,22 @@ impl StoreFixture {
     /// When it can't be opened.
     pub async fn new(migrations: Vec<Migrations>) -> Self {
         let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
+        Self::new_in(folder, migrations).await
+    }
+
+    /// The same on a file system in memory where there is one: for tests of thousands of transactions, none of which
+    /// is about what a disk does.
+    ///
+    /// # Panics
+    /// When it can't be opened.
+    pub async fn fleeting(migrations: Vec<Migrations>) -> Self {
+        match tempfile::tempdir_in("/dev/shm") {
+            Ok(folder) => Self::new_in(folder, migrations).await,
+            Err(_) => Self::new(migrations).await,
+        }
+    }
+
+    async fn new_in(folder: tempfile::TempDir, migrations: Vec<Migrations>) -> Self {
         let (key, clock) = (DatabaseKey::generate(), TestClock::default());
         let options = OpenOptions::new(folder.path().join("test.db"), key.clone(), migrations.clone())
             .clock(Arc::new(clock.clone()));

@@ -7,5 +7,6 @@ mod by_hand;
 mod demo;
 mod killed;
 mod offline;
+mod secrets;
 mod serve;
 mod support;

@@ -5,4 +5,5 @@ mod admission;
 mod capacity;
 mod interruption;
 mod model;
+mod properties;
 mod support;

@@ -25,6 +25,18 @@ async fn no_file_shows_what_is_stored_while_it_is_open_nor_afterwards() {
         })
         .await;
     assert_eq!(sorted.unwrap().len(), 50 * 50 * 4);
+    let temporary = "PRAGMA temp_store";
+    let read: Result<i64, StoreError> = store
+        .read("pragma", move |tx| {
+            Box::pin(async move { Ok(sqlx::query_scalar(temporary).fetch_one(tx.conn()).await?) })
+        })
+        .await;
+    let written: Result<i64, StoreError> = store
+        .write("pragma", move |tx| {
+            Box::pin(async move { Ok(sqlx::query_scalar(temporary).fetch_one(tx.conn()).await?) })
+        })
+        .await;
+    assert_eq!((read.unwrap(), written.unwrap()), (2, 2), "temporary tables and sorts stay in memory");
     let open = place.files();
     assert!(open.contains_key("notes.db-wal"));
     store.close().await;
