@@ -497,7 +497,7 @@ pub(crate) async fn open(path: &std::path::Path, key: &DatabaseKey, disk: Option
     ];
     let options = OpenOptions::new(path, key.clone(), migrations).clock(Arc::new(SystemClock));
     let options = match disk {
-        Some(disk) => options.vfs(disk.name()),
+        Some(disk) => options.vfs(disk.vfs()),
         None => options,
     };
     Store::open(options).await.expect("a database")

@@ -72,6 +72,7 @@ impl std::fmt::Debug for OpenOptions {
             .field("path", &self.path)
             .field("create", &self.create)
             .field("busy_timeout", &self.busy_timeout)
+            .field("vfs", &self.vfs)
             .finish_non_exhaustive()
     }
 }

@@ -1,95 +1,105 @@
-//! A disk that fails when it is told to.
+//! A disk that fails when it is told to: under the whole store, encryption included, and over a real file system.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libsqlite3_sys as ffi;
 
 use crate::vfs;
 
-/// What a disk does from some operation on.
+/// The page size of an encrypted database.
+const PAGE: i64 = 4096;
+
+/// What is done to a file, as far as it changes something and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing: it works.
-    None,
-    /// One operation fails, the ones after it work.
-    FailOnce,
-    /// There is no room: every write fails, everything else works.
-    Full,
-    /// Nothing changes on it any more, as for a process that is killed there. What was written before stays.
-    Stop,
+pub enum Operation {
+    /// A file comes into being.
+    Create,
+    /// Bytes are written.
+    Write,
+    /// A file gets another length.
+    Truncate,
+    /// What was written becomes durable.
+    Sync,
+    /// A file goes away.
+    Delete,
 }
 
-/// What [`Disk`] is asked for.
+/// Which of the database's files it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    /// Bytes of a file.
-    Write,
-    /// A shorter file, a synced file, a file gone.
+pub enum Kind {
+    /// The database.
+    Main,
+    /// Its write-ahead log.
+    Wal,
+    /// Its rollback journal, which it has until it is switched to the WAL.
+    Journal,
+    /// Anything else.
     Other,
 }
 
-/// How an operation ends.
+/// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Works,
-    Fails,
+pub enum Fault {
+    /// The operation fails with an I/O error, and later ones work.
+    FailOnce,
+    /// The operation and every later write find the disk full, until [`Disk::heal`].
     Full,
+    /// The process is killed: half of a write comes about, nothing after it does, and the files stay as they are.
+    Stop,
 }
 
-/// A disk under SQLite that counts the operations which change something and fails at one of them. Reading always works.
-///
-/// It is the machine's own file system in between. Clones are the same disk.
-#[derive(Clone, Debug)]
+/// A disk. Its faults reach every connection that was opened with its [`Disk::vfs`] name.
+#[derive(Debug)]
 pub struct Disk {
-    state: Arc<State>,
-    name: Arc<str>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    done: AtomicU64,
-    fault: AtomicU8,
-    at: AtomicU64,
-    struck: AtomicBool,
+    name: String,
+    state: &'static State,
 }
 
 impl Disk {
-    /// A disk that works, known to SQLite under a name of its own from here on.
-    ///
-    /// # Panics
-    /// When SQLite refuses it.
+    /// A disk that works. It stays registered to the end of the process: tests use one for many databases.
     pub fn new() -> Self {
-        let state = Arc::new(State::default());
-        let name = vfs::register(Arc::clone(&state));
-        Self { state, name: name.into() }
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("test-disk-{}", COUNT.fetch_add(1, Ordering::SeqCst));
+        let state: &'static State = Box::leak(Box::default());
+        vfs::register(&name, state);
+        Self { name, state }
     }
 
-    /// The name under which a store finds it.
-    pub fn name(&self) -> &str {
+    /// What the store's options take.
+    pub fn vfs(&self) -> &str {
         &self.name
     }
 
-    /// Starts counting anew. `fault` comes with the operation after `after` others.
-    pub fn fail_after(&self, after: u64, fault: Fault) {
-        self.state.fault.store(Fault::None as u8, Ordering::SeqCst);
-        self.state.done.store(0, Ordering::SeqCst);
-        self.state.at.store(after, Ordering::SeqCst);
-        self.state.struck.store(false, Ordering::SeqCst);
-        self.state.fault.store(fault as u8, Ordering::SeqCst);
+    /// Forgets the past, works again, and lets the `at`-th operation from now on meet the fault: 0 is the next one.
+    pub fn arm(&self, at: usize, fault: Fault) {
+        *self.state.lock() = Now { plan: Some((at, fault)), ..Now::default() };
     }
 
-    /// Works again.
+    /// From now on reads of this page of the database fail; the first page is 1.
+    pub fn spoil_page(&self, page: u32) {
+        self.state.lock().bad_page = Some(page);
+    }
+
+    /// Works again. What was done is still counted.
     pub fn heal(&self) {
-        self.state.fault.store(Fault::None as u8, Ordering::SeqCst);
+        let mut now = self.state.lock();
+        (now.plan, now.mode, now.bad_page) = (None, Mode::Good, None);
     }
 
-    /// How many operations there were since [`Self::fail_after`], failed ones included.
-    pub fn operations(&self) -> u64 {
-        self.state.done.load(Ordering::SeqCst)
+    /// Forgets the past, and works.
+    pub fn reset(&self) {
+        *self.state.lock() = Now::default();
     }
 
-    /// Whether the fault came since [`Self::fail_after`].
-    pub fn has_failed(&self) -> bool {
-        self.state.struck.load(Ordering::SeqCst)
+    /// What was done since the past was last forgotten.
+    pub fn operations(&self) -> Vec<(Operation, Kind)> {
+        self.state.lock().done.clone()
+    }
+
+    /// Which operation met the armed fault.
+    pub fn struck(&self) -> Option<(Operation, Kind)> {
+        self.state.lock().struck
     }
 }
 
@@ -99,22 +109,100 @@ impl Default for Disk {
     }
 }
 
+#[derive(Debug, Default)]
+pub(crate) struct State(Mutex<Now>);
+
+#[derive(Debug, Default)]
+struct Now {
+    done: Vec<(Operation, Kind)>,
+    plan: Option<(usize, Fault)>,
+    struck: Option<(Operation, Kind)>,
+    mode: Mode,
+    bad_page: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Good,
+    Full,
+    Stopped,
+}
+
+/// What becomes of an operation. Failures carry SQLite's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Passes,
+    Fails(i32),
+    /// A write that is half done.
+    Torn(i32),
+}
+
 impl State {
-    /// Counts an operation and says how it ends.
-    pub(crate) fn operation(&self, operation: Operation) -> Verdict {
-        let nth = self.done.fetch_add(1, Ordering::SeqCst);
-        let fault = self.fault.load(Ordering::SeqCst);
-        let at = self.at.load(Ordering::SeqCst);
-        let verdict = match fault {
-            _ if nth < at => Verdict::Works,
-            fault if fault == Fault::FailOnce as u8 && nth == at => Verdict::Fails,
-            fault if fault == Fault::Full as u8 && operation == Operation::Write => Verdict::Full,
-            fault if fault == Fault::Stop as u8 => Verdict::Fails,
-            _ => Verdict::Works,
-        };
-        if verdict != Verdict::Works {
-            self.struck.store(true, Ordering::SeqCst);
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operation that changes a file.
+    pub(crate) fn change(&self, operation: Operation, kind: Kind) -> Verdict {
+        let mut now = self.lock();
+        let failure = failure(operation);
+        if now.mode == Mode::Stopped {
+            return Verdict::Fails(failure);
         }
-        verdict
+        let index = now.done.len();
+        now.done.push((operation, kind));
+        let strikes = now.plan.filter(|(at, _)| *at == index).map(|(_, fault)| fault);
+        if strikes.is_some() {
+            now.struck = Some((operation, kind));
+        }
+        match strikes {
+            Some(Fault::FailOnce) => return Verdict::Fails(failure),
+            Some(Fault::Full) => now.mode = Mode::Full,
+            Some(Fault::Stop) => {
+                now.mode = Mode::Stopped;
+                return Verdict::Torn(failure);
+            }
+            None => {}
+        }
+        match now.mode == Mode::Full && operation == Operation::Write {
+            true => Verdict::Fails(ffi::SQLITE_FULL),
+            false => Verdict::Passes,
+        }
+    }
+
+    /// Anything that changes nothing, with the code of its failure.
+    pub(crate) fn look(&self, failure: i32) -> Verdict {
+        if self.is_stopped() { Verdict::Fails(failure) } else { Verdict::Passes }
+    }
+
+    pub(crate) fn read(&self, kind: Kind, at: i64, length: i32) -> Verdict {
+        let now = self.lock();
+        let spoilt = now.bad_page.is_some_and(|page| {
+            let start = (i64::from(page) - 1) * PAGE;
+            kind == Kind::Main && at < start + PAGE && at + i64::from(length) > start
+        });
+        match spoilt || now.mode == Mode::Stopped {
+            true => Verdict::Fails(ffi::SQLITE_IOERR_READ),
+            false => Verdict::Passes,
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.lock().mode == Mode::Full
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.lock().mode == Mode::Stopped
+    }
+}
+
+fn failure(operation: Operation) -> i32 {
+    match operation {
+        Operation::Create => ffi::SQLITE_CANTOPEN,
+        Operation::Write => ffi::SQLITE_IOERR_WRITE,
+        Operation::Truncate => ffi::SQLITE_IOERR_TRUNCATE,
+        Operation::Sync => ffi::SQLITE_IOERR_FSYNC,
+        Operation::Delete => ffi::SQLITE_IOERR_DELETE,
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use highwater_store::{Clock, DatabaseKey, Migrations, OpenOptions, Store, StoreError};
 
-pub use disk::{Disk, Fault};
+pub use disk::{Disk, Fault, Kind, Operation};
 
 /// 2026-01-01 00:00:00 UTC, in nanoseconds since the Unix epoch: where a [`TestClock`] starts.
 pub const START_NS: i64 = 1_767_225_600_000_000_000;

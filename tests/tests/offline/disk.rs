@@ -11,7 +11,7 @@ use highwater_tests::{Peer, PeerImage, World};
 use highwater_wire::{Cursor, GroupId, InboxId, InstallationKey, SequenceId, Topic};
 
 /// How many operations of the run are struck, evenly spread. All of them with `HIGHWATER_SOAK`.
-const POINTS: u64 = 34;
+const POINTS: usize = 34;
 
 /// One transaction of the run.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ struct Undisturbed {
     /// What may be found after an interruption.
     states: BTreeSet<String>,
     end: String,
-    operations: u64,
+    operations: usize,
 }
 
 impl Undisturbed {
@@ -162,9 +162,9 @@ impl Undisturbed {
         let disk = Disk::new();
         let peer = prepared.bo.open_on(&disk).await;
         let before = prepared.durable(&peer).await;
-        disk.fail_after(0, Fault::None);
+        disk.reset();
         let states = prepared.run(&peer).await.unwrap();
-        let operations = disk.operations();
+        let operations = disk.operations().len();
         peer.audit().await;
         assert_eq!(peer.texts(prepared.old).await, ["own", "first", "second", "third", "fourth"]);
         assert_eq!(peer.texts(prepared.new).await, ["welcome"]);
@@ -185,15 +185,15 @@ async fn strike(fault: Fault) {
     let disk = Disk::new();
     let all = std::env::var_os("HIGHWATER_SOAK").is_some();
     let every = if all { 1 } else { (undisturbed.operations / POINTS).max(1) };
-    let mut points: Vec<_> = (0..undisturbed.operations).rev().step_by(every as usize).collect();
+    let mut points: Vec<_> = (0..undisturbed.operations).rev().step_by(every).collect();
     points.reverse();
     let mut struck = 0;
     for after in points {
-        disk.heal();
+        disk.reset();
         let mut peer = prepared.bo.open_on(&disk).await;
-        disk.fail_after(after, fault);
+        disk.arm(after, fault);
         let ran = prepared.run(&peer).await;
-        struck += u64::from(disk.has_failed());
+        struck += usize::from(disk.struck().is_some());
         if let (Err(error), Fault::Full) = (&ran, fault) {
             assert_eq!(*error, StoreError::DiskFull.to_string(), "at {after}");
         }
@@ -247,7 +247,7 @@ async fn a_commit_that_was_not_stored_is_not_sent_from() {
     let mut world = prepared.world.clone();
     prepared.step(&bo, Step::Admit(topic, Cursor::MAX)).await.unwrap();
     let (epoch, _) = bo.agreement(group).await;
-    disk.fail_after(0, Fault::Full);
+    disk.arm(0, Fault::Full);
     let refused = prepared.step(&bo, Step::Attempt(topic)).await;
     assert_eq!(refused, Err(StoreError::DiskFull.to_string()));
     disk.heal();

@@ -3,6 +3,7 @@
 
 mod cancel;
 mod close;
+mod disk;
 mod encryption;
 mod opening;
 mod processes;
