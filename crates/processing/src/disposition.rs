@@ -148,9 +148,7 @@ fn failed(failure: &InputFailure, proposals: ProposalKnowledge) -> Disposition {
             ProposalKnowledge::Lost => Hold(HoldCause::MissingState("a delivered proposal was lost".into())),
         },
         InputFailure::UnsupportedVersion => Hold(HoldCause::Unsupported("MLS version or ciphersuite".into())),
-        InputFailure::GroupVersion(floor) => {
-            Hold(HoldCause::Unsupported(format!("the group requires version {floor}")))
-        }
+        InputFailure::GroupVersion(floor) => Hold(HoldCause::GroupVersion(floor.clone())),
         InputFailure::HeldProposal(kind) => Hold(HoldCause::Unsupported(format!("{kind} proposal"))),
         InputFailure::Evicted => Hold(HoldCause::MissingState("the group is inactive".into())),
         InputFailure::Library(detail) => Hold(HoldCause::Unresolved(detail.clone())),

@@ -1,7 +1,7 @@
 //! Held heads, kept so that any process can show why a topic stands still.
 
 use highwater_store::{Reads, WriteTx};
-use highwater_wire::{SequenceId, Topic};
+use highwater_wire::{GroupId, SequenceId, Topic};
 use sqlx::Row as _;
 
 use crate::{HoldCause, ProcessingError};
@@ -57,6 +57,16 @@ pub(crate) async fn clear(tx: &mut WriteTx, topic: Topic) -> Result<(), Processi
         .execute(tx.conn())
         .await?;
     Ok(())
+}
+
+/// Whether a group is held at the commit that requires a newer version of it. From then on nothing may be published to it:
+/// this client no longer knows what its members agreed on.
+pub async fn requires_newer_version(tx: &mut impl Reads, group: GroupId) -> Result<bool, ProcessingError> {
+    let held = sqlx::query("SELECT 1 FROM processing_holds WHERE topic = ? AND code = 'group_version'")
+        .bind(Topic::group(group).to_bytes())
+        .fetch_optional(tx.conn())
+        .await?;
+    Ok(held.is_some())
 }
 
 /// Every held head.

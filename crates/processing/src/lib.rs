@@ -39,7 +39,7 @@ use highwater_store::Migrations;
 pub use attempt::{Hold, MAX_ATTEMPT_ROWS, MAX_ATTEMPT_TOPICS, Report, Stop, attempt, attempt_together};
 pub use audit::audit;
 pub use error::ProcessingError;
-pub use hold::{HeldHead, held};
+pub use hold::{HeldHead, held, requires_newer_version};
 pub use identity::{latest_snapshot, snapshot, snapshots};
 pub use position::{AnchorRule, ProcessedPosition, positions, processed, set_anchor};
 pub use reason::{HoldCause, Reason};

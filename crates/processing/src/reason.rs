@@ -107,6 +107,9 @@ pub enum HoldCause {
     /// Written in a form this version doesn't support.
     #[error("not supported by this version: {0}")]
     Unsupported(String),
+    /// The group requires a newer version than this one. Nothing is sent to it either.
+    #[error("the group requires version {0}")]
+    GroupVersion(String),
     /// An identity update that its complete history doesn't permit.
     #[error("invalid identity history: {0}")]
     InvalidIdentity(String),
@@ -117,8 +120,8 @@ pub enum HoldCause {
 
 impl HoldCause {
     /// The codes of every cause there is.
-    pub const CODES: [&str; 5] =
-        ["dependency", "missing_state", "unsupported", "invalid_identity", "unresolved"];
+    pub const CODES: [&str; 6] =
+        ["dependency", "missing_state", "unsupported", "group_version", "invalid_identity", "unresolved"];
 
     /// The stable code that is stored and shown.
     pub fn code(&self) -> &'static str {
@@ -126,6 +129,7 @@ impl HoldCause {
             Self::Dependency(_) => "dependency",
             Self::MissingState(_) => "missing_state",
             Self::Unsupported(_) => "unsupported",
+            Self::GroupVersion(_) => "group_version",
             Self::InvalidIdentity(_) => "invalid_identity",
             Self::Unresolved(_) => "unresolved",
         }

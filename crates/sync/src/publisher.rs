@@ -171,7 +171,15 @@ async fn drain(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
     loop {
         let next = shared
             .store
-            .read("next intent", move |tx| Box::pin(async move { highwater_outbox::next(tx, group).await }))
+            .read("next intent", move |tx| {
+                Box::pin(async move {
+                    if highwater_processing::requires_newer_version(tx, group).await? {
+                        tracing::debug!(?group, "a newer version has to publish this");
+                        return Ok(Next::Nothing);
+                    }
+                    Ok::<_, SyncError>(highwater_outbox::next(tx, group).await?)
+                })
+            })
             .await?;
         match next {
             Next::Nothing => return await_echo(shared, group).await,
@@ -229,9 +237,17 @@ async fn publish(shared: &Shared, group: GroupId) -> Result<(), SyncError> {
     let attempts = shared
         .store
         .read("publishable", move |tx| {
-            Box::pin(async move { highwater_outbox::publishable(tx, group, MAX_REQUEST_BYTES).await })
+            Box::pin(async move {
+                if highwater_processing::requires_newer_version(tx, group).await? {
+                    return Ok(Vec::new());
+                }
+                Ok::<_, SyncError>(highwater_outbox::publishable(tx, group, MAX_REQUEST_BYTES).await?)
+            })
         })
         .await?;
+    if attempts.is_empty() {
+        return Ok(());
+    }
     if let Some(oversized) = attempts.iter().find(|attempt| attempt.envelope.len() > MAX_ENVELOPE_BYTES) {
         return refuse(shared, oversized, "too_large", "the envelope exceeds the backend's limit").await;
     }

@@ -1,5 +1,9 @@
 use highwater_mls::Change;
-use highwater_tests::{Foreign, RawCommit, credential, raw};
+use highwater_sync::{Engine, EngineOptions};
+use highwater_testkit::{TestBackend, eventually};
+use highwater_tests::{Foreign, Outsider, ProcessReport, RawCommit, credential, raw};
+use highwater_transport::{ConnectOptions, Connection};
+use highwater_wire::SequenceId;
 use openmls::prelude::{
     CustomProposal, ExternalInitProposal, Lifetime, OpenMlsProvider as _, PreSharedKeyProposal, Proposal,
     Propose,
@@ -97,7 +101,7 @@ async fn an_expired_key_package_holds_its_proposal_and_does_not_reject_it() {
     scene.end_held(EXPIRED).await;
 }
 
-pub(super) const FLOOR: Codes = &["unsupported"];
+pub(super) const FLOOR: Codes = &["group_version"];
 
 /// The commit that raises the floor above this version is held, and everything behind it.
 ///
@@ -105,6 +109,19 @@ pub(super) const FLOOR: Codes = &["unsupported"];
 #[tokio::test]
 async fn a_floor_above_this_version_holds_the_group_from_that_commit_on() {
     let mut scene = Scene::new().await;
+    let group = scene.group;
+    let (at, report) = raise_the_floor(&mut scene).await;
+    assert_eq!([verdict(&scene.carol, scene.topic(), at, report).await.as_str()], FLOOR);
+    assert_eq!(scene.carol.texts(group).await, ["before"]);
+    scene.carol.restart().await;
+    let again = scene.carol.catch_up(&scene.world, group).await;
+    assert_eq!((again.applied, again.rejected), (0, 0));
+    assert!(scene.carol.held(scene.topic()).await.unwrap().detail.contains("99.0.0"));
+    scene.carol.audit().await;
+}
+
+/// Carol is at the commit that raises the floor of the group above its version.
+async fn raise_the_floor(scene: &mut Scene) -> (SequenceId, ProcessReport) {
     let group = scene.group;
     scene.carol.join(&scene.world).await;
     let both = [scene.alice.inbox, scene.mallory.inbox];
@@ -118,12 +135,26 @@ async fn a_floor_above_this_version_holds_the_group_from_that_commit_on() {
     let at = scene.world.publish_data(group, raise);
     let behind = scene.mallory.say("behind");
     scene.world.publish_data(group, behind);
-    let report = scene.carol.catch_up(&scene.world, group).await;
-    assert_eq!([verdict(&scene.carol, scene.topic(), at, report).await.as_str()], FLOOR);
-    assert_eq!(scene.carol.texts(group).await, ["before"]);
-    scene.carol.restart().await;
-    let again = scene.carol.catch_up(&scene.world, group).await;
-    assert_eq!((again.applied, again.rejected), (0, 0));
-    assert!(scene.carol.held(scene.topic()).await.unwrap().detail.contains("99.0.0"));
-    scene.carol.audit().await;
+    (at, scene.carol.catch_up(&scene.world, group).await)
+}
+
+/// A whole client publishes what waits for other groups, and nothing to the one that requires a newer version.
+///
+/// Shows: STR-074.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_published_to_a_group_that_requires_a_newer_version() {
+    let mut scene = Scene::new().await;
+    let other = scene.carol.create_group(&mut scene.world, &[]).await;
+    raise_the_floor(&mut scene).await;
+    let carol = &scene.carol;
+    for group in [scene.group, other] {
+        carol.queue(group, "hello").await;
+    }
+    let backend = TestBackend::start().await;
+    let outsider = Outsider::connect(&backend.url());
+    let connection = Connection::connect(&backend.url(), ConnectOptions::default()).unwrap();
+    let engine = Engine::start(carol.store.clone(), connection, EngineOptions::default());
+    eventually("the other group's message", async || outsider.stored(other).await.len() == 1).await;
+    engine.shutdown().await;
+    assert!(outsider.stored(scene.group).await.is_empty());
 }
