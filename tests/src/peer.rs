@@ -134,6 +134,18 @@ impl Peer {
         self.store = open(&self.path, &self.key, None).await;
     }
 
+    /// Another process of the same client, on the same database.
+    pub async fn another_process(&self) -> Self {
+        Self {
+            store: open(&self.path, &self.key, None).await,
+            inbox: self.inbox,
+            installation: self.installation,
+            path: self.path.clone(),
+            key: self.key.clone(),
+            _folder: Arc::clone(&self._folder),
+        }
+    }
+
     /// Ends the client and keeps what it was.
     pub async fn into_image(self) -> PeerImage {
         self.store.close().await;

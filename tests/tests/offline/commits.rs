@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
+use highwater_mls::{Proof, Resolution};
 use highwater_outbox::{ChangeRequest, Outcome};
+use highwater_processing::Stop;
 use highwater_tests::{Peer, World};
 use highwater_wire::Topic;
 
@@ -120,4 +122,37 @@ async fn a_member_without_the_right_cannot_remove() {
     let intent = bo.change(&mut world, group, removal).await;
     assert!(matches!(bo.outcome(intent).await, Outcome::Refused { .. }));
     bo.audit().await;
+}
+
+/// What one process waited for, another one found and finished: the first does nothing again, and keeps nothing of what
+/// it knew.
+///
+/// Shows: STR-073, PROC-008.
+#[tokio::test]
+async fn a_commit_that_another_process_finished_is_not_applied_again() {
+    let mut world = World::new();
+    let alice = Peer::new(&mut world).await;
+    let bo = Peer::new(&mut world).await;
+    let carol = Peer::new(&mut world).await;
+    let group = alice.create_group(&mut world, &[&bo]).await;
+    let topic = Topic::group(group);
+    bo.join(&world).await;
+    alice.change(&mut world, group, ChangeRequest::AddMembers(BTreeSet::from([carol.inbox]))).await;
+    alice.catch_up(&world, group).await;
+    alice.send(&mut world, group, "behind").await;
+    bo.receive(&world, topic).await;
+    let Some(Stop::Held(hold)) = bo.process(topic).await.stop else { panic!("carol's identity is not here") };
+
+    let other = bo.another_process().await;
+    let report = other.catch_up(&world, group).await;
+    assert_eq!((report.applied, report.stop), (2, Some(Stop::Drained)));
+
+    let answers = hold.needs.into_iter().map(|need| (need, Resolution::Ready(Proof::Done)));
+    let again = bo.process_with(topic, answers.collect()).await;
+    assert_eq!((again.applied, again.rejected, again.stop), (0, 0, Some(Stop::Drained)));
+    assert_eq!(bo.texts(group).await, ["behind"]);
+    assert_eq!(bo.held(topic).await, None);
+    assert_eq!(bo.agreement(group).await, alice.agreement(group).await);
+    bo.audit().await;
+    other.store.close().await;
 }

@@ -192,3 +192,29 @@ async fn an_own_commit_that_comes_back_before_its_reply_is_known_for_ones_own() 
     assert!(stream.next().await.unwrap().is_ok());
     stream.close().await;
 }
+
+/// A sync of a group that removed this installation ends at the removal, with what came after it untouched.
+///
+/// Shows: STR-086, PROC-005, PROC-016.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_is_complete_at_the_removal() {
+    let backend = TestBackend::start().await;
+    let alice = TestClient::new(&backend.url()).await;
+    let bob = TestClient::new(&backend.url()).await;
+    let group = alice.create_group([bob.inbox_id()]).await.unwrap();
+    bob.sync().await.unwrap();
+    group.send_text("before").await.unwrap();
+    group.remove_members([bob.inbox_id()]).await.unwrap();
+    group.send_text("after").await.unwrap();
+    // Complete, or an error that names what is left.
+    bob.sync().await.unwrap();
+    let inside = Inside::open(&bob.path(), &bob.key()).await;
+    let texts: Vec<_> = inside.messages().await.into_iter().filter_map(|kept| kept.text).collect();
+    assert_eq!(texts, ["before"]);
+    let at = inside.position(Topic::group(group.id())).await;
+    assert!(at.processed < Some(at.received) && !at.pending.is_empty(), "{at:?}");
+    bob.sync().await.unwrap();
+    assert_eq!(inside.position(Topic::group(group.id())).await.pending, at.pending);
+    inside.audit().await;
+    inside.close().await;
+}

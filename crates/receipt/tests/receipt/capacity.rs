@@ -90,7 +90,7 @@ async fn a_topic_is_bounded_in_bytes_too() {
 /// Case "shared capacity" of the specification: the kind is full, an envelope for an empty topic
 /// of that kind is refused, the other kinds go on; room that is released is given to topics with
 /// nothing pending as well.
-/// Shows: STR-063, STR-066, PROC-020.
+/// Shows: STR-063, STR-066, PROC-020, REVIEW-SHARED-CAPACITY.
 #[tokio::test]
 async fn a_used_up_kind_refuses_an_empty_topic_and_leaves_the_other_kinds_alone() {
     let fixture = store().await;

@@ -8,7 +8,7 @@ use super::{Codes, Scene, verdict};
 
 pub(super) const CODES: Codes = &["secrets_discarded", "future_epoch", "past_epoch"];
 
-/// Shows: PROC-011, STR-074.
+/// Shows: PROC-011, STR-074, REVIEW-FUTURE-EPOCH.
 #[tokio::test]
 async fn a_message_lives_three_epochs_longer_than_its_own_and_a_commit_not_at_all() {
     let mut scene = Scene::new().await;

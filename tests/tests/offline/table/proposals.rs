@@ -23,7 +23,7 @@ pub(super) const CODES: Codes = &["missing_proposal", "past_epoch", "secret_reus
 /// A reference is judged by what the whole prefix of its epoch delivered: in an earlier attempt, in the commit's own,
 /// once or twice, and not by what it delivered in an earlier epoch.
 ///
-/// Shows: PROC-011, STR-074.
+/// Shows: PROC-011, STR-074, REVIEW-MISSING-PROPOSAL.
 #[tokio::test]
 async fn a_commit_may_reference_what_its_epoch_delivered_and_nothing_else() {
     let mut scene = Scene::new().await;
@@ -74,7 +74,7 @@ pub(super) const LOST: Codes = &["missing_state"];
 
 /// The client had the proposal and lost it: nobody can tell whether the commit names it.
 ///
-/// Shows: PROC-012, STR-074.
+/// Shows: PROC-012, STR-074, REVIEW-MISSING-PROPOSAL.
 #[tokio::test]
 async fn a_commit_waits_where_a_delivered_proposal_was_lost() {
     let mut scene = Scene::new().await;
