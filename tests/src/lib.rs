@@ -7,6 +7,7 @@
 //! from beside it, the other reads and publishes what no client would.
 
 mod foreign;
+mod image;
 mod inside;
 mod outsider;
 mod peer;
@@ -15,7 +16,8 @@ mod view;
 mod world;
 
 pub use foreign::{Foreign, RawCommit, RawUpdate, credential};
+pub use image::PeerImage;
 pub use inside::{Inside, Kept, Positions};
 pub use outsider::{Outsider, garbage};
-pub use peer::{Peer, PeerImage, ProcessReport, deletion_of, text_content};
+pub use peer::{Peer, ProcessReport, deletion_of, text_content};
 pub use world::World;

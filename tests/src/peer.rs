@@ -31,35 +31,6 @@ pub struct ProcessReport {
     pub stop: Option<Stop>,
 }
 
-/// A client at one moment, to go on from as often as a test likes.
-pub struct PeerImage {
-    database: Vec<u8>,
-    inbox: InboxId,
-    installation: InstallationKey,
-    key: DatabaseKey,
-}
-
-impl PeerImage {
-    /// The client as it was.
-    pub async fn open(&self) -> Peer {
-        self.opened(None).await
-    }
-
-    /// The client as it was, on a disk that can fail.
-    pub async fn open_on(&self, disk: &Disk) -> Peer {
-        self.opened(Some(disk)).await
-    }
-
-    async fn opened(&self, disk: Option<&Disk>) -> Peer {
-        let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
-        let path = folder.path().join(FILE);
-        std::fs::write(&path, &self.database).expect("a copy");
-        let store = open(&path, &self.key, disk).await;
-        let (inbox, installation, key) = (self.inbox, self.installation, self.key.clone());
-        Peer { store, inbox, installation, path, key, _folder: folder }
-    }
-}
-
 /// A client.
 pub struct Peer {
     /// Its database.
@@ -68,13 +39,13 @@ pub struct Peer {
     pub inbox: InboxId,
     /// Its installation.
     pub installation: InstallationKey,
-    path: PathBuf,
-    key: DatabaseKey,
-    _folder: Arc<tempfile::TempDir>,
+    pub(crate) path: PathBuf,
+    pub(crate) key: DatabaseKey,
+    pub(crate) folder: Arc<tempfile::TempDir>,
 }
 
 /// The name of the database file in its folder.
-const FILE: &str = "client.db";
+pub(crate) const FILE: &str = "client.db";
 
 impl Peer {
     /// A registered client with a published key package.
@@ -100,8 +71,7 @@ impl Peer {
             })
         })
         .await;
-        let peer =
-            Self { store, inbox, installation: installation.key, path, key, _folder: Arc::new(folder) };
+        let peer = Self { store, inbox, installation: installation.key, path, key, folder: Arc::new(folder) };
         peer.publish_key_package(world).await;
         peer
     }
@@ -132,25 +102,6 @@ impl Peer {
     pub async fn restart(&mut self) {
         self.store.close().await;
         self.store = open(&self.path, &self.key, None).await;
-    }
-
-    /// Another process of the same client, on the same database.
-    pub async fn another_process(&self) -> Self {
-        Self {
-            store: open(&self.path, &self.key, None).await,
-            inbox: self.inbox,
-            installation: self.installation,
-            path: self.path.clone(),
-            key: self.key.clone(),
-            _folder: Arc::clone(&self._folder),
-        }
-    }
-
-    /// Ends the client and keeps what it was.
-    pub async fn into_image(self) -> PeerImage {
-        self.store.close().await;
-        let database = std::fs::read(&self.path).expect("the database file");
-        PeerImage { database, inbox: self.inbox, installation: self.installation, key: self.key }
     }
 
     /// One transaction.

@@ -37,6 +37,7 @@ mod input;
 mod installation;
 mod join;
 mod key_package;
+mod merge;
 mod needs;
 mod overlay;
 mod pointer;
@@ -69,6 +70,7 @@ pub use key_package::{
     KeyPackageId, PreparedKeyPackage, key_package_owed, key_package_published, prepare_key_package,
     retire_key_packages,
 };
+pub use merge::{Merged, StagedCommit};
 pub use needs::{Need, Proof, Resolution, Resolutions, Snapshots};
 pub use pointer::{Pointer, seal_welcomes};
 pub use policy::{PolicyViolation, check_commit};
@@ -76,7 +78,7 @@ pub use profile::{CLIENT_VERSION, Member, RETAINED_EPOCHS};
 pub use recipient::{Recipient, WrapperKey, read_key_package};
 pub use status::{GroupState, delete_group, epoch, group_state, groups};
 pub use transcript::join_transcript;
-pub use trial::{Merged, StagedCommit, Trial};
+pub use trial::Trial;
 pub use welcome::{OpenedWelcome, Unwrapped, WelcomeDisposition, WelcomeFailure, open_welcome, seal_welcome};
 
 /// The tables of this crate.

@@ -3,7 +3,6 @@
 
 mod cancel;
 mod close;
-mod disk;
 mod encryption;
 mod opening;
 mod processes;

@@ -1,11 +1,70 @@
-//! Cases I5 and I6 on a disk that fails: every failure has a name of its own, and nothing is lost by it.
+//! The store on a disk that fails: every failure has a name of its own, and nothing is lost by it.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use highwater_store::{Migrations, OpenError, OpenOptions, Store, StoreError, audit};
+use highwater_store::{DatabaseKey, Migrations, OpenError, OpenOptions, Store, StoreError, audit};
 use highwater_testkit_base::{Disk, Fault, Kind, Operation};
 
-use crate::support::{NOTES, Place, texts, write};
+const NOTES: Migrations = Migrations {
+    owner: "notes",
+    steps: &["CREATE TABLE notes_rows (id INTEGER NOT NULL PRIMARY KEY, text TEXT NOT NULL) STRICT"],
+};
+
+struct Place {
+    folder: tempfile::TempDir,
+    key: DatabaseKey,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), key: DatabaseKey::from_bytes([7; 32]) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("notes.db")
+    }
+
+    fn options(&self) -> OpenOptions {
+        OpenOptions::new(self.path(), self.key.clone(), vec![NOTES])
+    }
+
+    async fn open(&self) -> Store {
+        Store::open(self.options()).await.unwrap()
+    }
+
+    /// Every file of the folder with its bytes.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(Result::unwrap);
+        let read = |file: std::fs::DirEntry| {
+            (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap())
+        };
+        files.map(read).collect()
+    }
+}
+
+async fn write(store: &Store, text: &'static str) -> Result<(), StoreError> {
+    store
+        .write("note", move |tx| {
+            Box::pin(async move {
+                sqlx::query("INSERT INTO notes_rows (text) VALUES (?)").bind(text).execute(tx.conn()).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+async fn texts(store: &Store) -> Vec<String> {
+    let read = store.read("notes", |tx| {
+        Box::pin(async move {
+            let texts = sqlx::query_scalar("SELECT text FROM notes_rows ORDER BY id");
+            Ok::<_, StoreError>(texts.fetch_all(tx.conn()).await?)
+        })
+    });
+    read.await.unwrap()
+}
 
 fn on(disk: &Disk, place: &Place) -> OpenOptions {
     place.options().vfs(disk.vfs()).busy_timeout(Duration::from_millis(200))
