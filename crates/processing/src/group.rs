@@ -91,7 +91,7 @@ async fn finish(tx: &mut WriteTx, runs: &mut [Run]) -> Result<(), ProcessingErro
     let handled: Vec<_> = runs.iter().filter_map(|run| Some((run.topic, run.handled()?))).collect();
     let changed = runs.iter_mut().filter(|run| run.handled().is_some());
     Trial::store_together(tx, changed.map(|run| &mut run.trial)).await?;
-    position::advance_together(tx, &handled).await?;
+    position::advance(tx, &handled).await?;
     highwater_receipt::settle_together(tx, &handled).await?;
     for run in runs {
         if let Stop::Held(head) = run.report().stop {

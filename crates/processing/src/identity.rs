@@ -48,7 +48,7 @@ pub(crate) async fn attempt(
     }
     keep(tx, inbox, &verified).await?;
     if let Some((through, _)) = verified.last() {
-        position::advance(tx, topic, *through).await?;
+        position::advance(tx, &[(topic, *through)]).await?;
         highwater_receipt::settle_through(tx, topic, *through).await?;
     }
     match &held {

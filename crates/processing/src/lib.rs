@@ -2,7 +2,8 @@
 //!
 //! An **attempt** is one bounded transaction: it takes the writer, loads fresh state, applies or terminally rejects a
 //! run of the topic's pending envelopes from its head, and commits their effects together with P. It stops before the
-//! first envelope that can be neither applied nor rejected, which is then **held**.
+//! first envelope that can be neither applied nor rejected, which is then **held**. Topics with short backlogs share an
+//! attempt and stay independent in it.
 //!
 //! # Invariants
 //!

@@ -61,26 +61,9 @@ pub async fn positions(tx: &mut impl Reads) -> Result<BTreeMap<Topic, ProcessedP
         .collect()
 }
 
-/// Moves P forward over a handled prefix, which ends a hold in it. A position that is already there or beyond stays.
+/// Moves P forward over handled prefixes, which ends the holds in them. A position that is already there or beyond stays.
+/// Each topic may be named once.
 pub(crate) async fn advance(
-    tx: &mut WriteTx,
-    topic: Topic,
-    through: SequenceId,
-) -> Result<(), ProcessingError> {
-    sqlx::query(
-        "INSERT INTO processing_positions (topic, processed) VALUES (?1, ?2) \
-         ON CONFLICT (topic) DO UPDATE SET processed = excluded.processed WHERE excluded.processed > processed; \
-         DELETE FROM processing_holds WHERE topic = ?1 AND sequence_id <= ?2",
-    )
-    .bind(topic.to_bytes())
-    .bind(through.as_i64())
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
-/// [`advance`] for several topics. Each may be named once.
-pub(crate) async fn advance_together(
     tx: &mut WriteTx,
     handled: &[(Topic, SequenceId)],
 ) -> Result<(), ProcessingError> {
