@@ -23,10 +23,6 @@ const STATEMENTS: usize = 256;
 /// a message costs the same however long the history is.
 const WRITER_CACHE_KIB: u32 = 16 * 1024;
 
-/// After how many pages the WAL is checked in, 16 MiB. Less often than by default, because pages that many transactions
-/// touch are then copied once for all of them.
-const CHECKPOINT_PAGES: u32 = 4_000;
-
 /// How many rows the driver's thread reads ahead. With fewer than a whole batch of 128, reading one costs extra turns
 /// between the threads.
 const ROWS_AHEAD: usize = 256;
@@ -71,9 +67,7 @@ impl Connector {
             // The statements include the key.
             .disable_statement_logging();
         let options = match role {
-            Role::Writer => options
-                .pragma("cache_size", format!("-{WRITER_CACHE_KIB}"))
-                .pragma("wal_autocheckpoint", CHECKPOINT_PAGES.to_string()),
+            Role::Writer => options.pragma("cache_size", format!("-{WRITER_CACHE_KIB}")),
             _ => options,
         };
         let options = match role {
