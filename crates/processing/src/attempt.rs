@@ -1,6 +1,6 @@
 //! One bounded attempt: one transaction that takes the next pending envelopes of one topic or of several.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use highwater_mls::{Need, Resolutions};
 use highwater_store::Store;
@@ -74,7 +74,8 @@ pub async fn attempt(
 /// [`attempt`] for several topics in one transaction: with short backlogs, most of an attempt is what it costs whatever
 /// it does. The topics stay independent, a held head of one stops only that one.
 ///
-/// The first topic is reached always; topics that the bounds left no room for aren't in the answer.
+/// The first topic is reached always; topics that the bounds left no room for aren't in the answer. Identity topics come
+/// first: groups wait for them.
 ///
 /// # Errors
 /// [`ProcessingError`] when the attempt could not be carried out; nothing changed then, on none of the topics. Attempt
@@ -87,11 +88,15 @@ pub async fn attempt_together(
     store
         .write("process", move |tx| {
             Box::pin(async move {
+                let started = Instant::now();
                 let mut reports = Vec::with_capacity(topics.len());
                 let mut groups = Vec::new();
                 for topic in topics {
                     match topic.kind() {
                         TopicKind::GroupMessage => groups.push(topic),
+                        // A whole portion each: only the first is certain to be reached.
+                        TopicKind::IdentityUpdate
+                            if !reports.is_empty() && started.elapsed() >= MAX_ATTEMPT_TIME => {}
                         TopicKind::IdentityUpdate => {
                             reports.push((topic, identity::attempt(tx, topic, &resolutions).await?));
                         }
