@@ -80,7 +80,8 @@ struct Replies {
     held: bool,
     /// Those held before the last change of this number are let go.
     generation: u64,
-    waiting: u64,
+    /// How many were held, those let go included.
+    so_far: u64,
 }
 
 impl Relay {
@@ -151,9 +152,9 @@ impl Relay {
         self.state.replies.send_modify(|replies| replies.held = true);
     }
 
-    /// How many publishes were stored whose replies are held.
+    /// How many publishes were stored whose replies were held, those let go since included.
     pub fn held_replies(&self) -> u64 {
-        self.state.replies.borrow().waiting
+        self.state.replies.borrow().so_far
     }
 
     /// Lets the replies go that are held now.
@@ -213,10 +214,9 @@ impl State {
         let mut replies = self.replies.subscribe();
         let Replies { held, generation, .. } = *replies.borrow_and_update();
         if held {
-            self.replies.send_modify(|replies| replies.waiting += 1);
+            self.replies.send_modify(|replies| replies.so_far += 1);
             // The sender lives as long as the state.
             let _ = replies.wait_for(|now| now.generation != generation).await;
-            self.replies.send_modify(|replies| replies.waiting -= 1);
         }
     }
 }
