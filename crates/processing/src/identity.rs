@@ -22,7 +22,9 @@ pub(crate) async fn attempt(
     resolutions: &Resolutions,
 ) -> Result<Report, ProcessingError> {
     let inbox = topic.inbox_id().ok_or(ProcessingError::NotProcessed(topic))?;
-    let pending = highwater_receipt::pending(tx, topic, PORTION_ROWS, PORTION_BYTES).await?;
+    let parts = highwater_receipt::pending_together(tx, &[topic], PORTION_ROWS, PORTION_BYTES).await?;
+    let (pending, left) =
+        parts.into_iter().next().map_or((Vec::new(), 0), |part| (part.envelopes, part.left));
     let latest = latest_snapshot(tx, inbox).await?;
     let processed = position::processed(tx, topic).await?.unwrap_or_default();
     // Without the state at P an update would be judged by another history than its own.
@@ -60,7 +62,7 @@ pub(crate) async fn attempt(
         rejected: 0,
         stop: match held {
             Some(head) => Stop::Held(head),
-            None if pending.len() < PORTION_ROWS as usize => Stop::Drained,
+            None if left == 0 => Stop::Drained,
             None => Stop::More,
         },
     })
