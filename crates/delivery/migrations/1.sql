@@ -41,6 +41,7 @@ END;
 -- A message has a delivery number exactly while it is Published. The content comes last, so that
 -- reading the other columns leaves its pages alone.
 CREATE TABLE delivery_messages (
+    row                 INTEGER NOT NULL PRIMARY KEY,
     id                  BLOB    NOT NULL CHECK (length(id) = 32),
     group_id            BLOB    NOT NULL REFERENCES delivery_conversations (group_id)
                                 DEFERRABLE INITIALLY DEFERRED,
@@ -62,7 +63,6 @@ CREATE TABLE delivery_messages (
     CHECK ((status = 2) = (delivery_number IS NOT NULL))
 ) STRICT;
 
-CREATE UNIQUE INDEX delivery_messages_id ON delivery_messages (id);
 CREATE UNIQUE INDEX delivery_messages_number ON delivery_messages (delivery_number)
     WHERE delivery_number IS NOT NULL;
 CREATE INDEX delivery_messages_of_group ON delivery_messages (group_id, delivery_number);
@@ -80,6 +80,34 @@ CREATE TRIGGER delivery_number_outlives_content BEFORE DELETE ON delivery_messag
     WHEN OLD.delivery_number IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'a message keeps its delivery number');
+END;
+
+-- Where the message with an id is. Ids are hashes, so new ones belong anywhere, and an index of all of them would
+-- have about as many pages rewritten as it takes in messages, the longer the history the more. New ones are therefore
+-- gathered in a small table, and now and then move to the large one in order, many to a page. The first eight
+-- bytes are enough to find it by; that the rest is equal shows in the row.
+CREATE TABLE delivery_ids_recent (
+    prefix  BLOB    NOT NULL CHECK (length(prefix) = 8),
+    message INTEGER NOT NULL,
+    PRIMARY KEY (prefix, message)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE delivery_ids (
+    prefix  BLOB    NOT NULL CHECK (length(prefix) = 8),
+    message INTEGER NOT NULL,
+    PRIMARY KEY (prefix, message)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER delivery_ids_enter AFTER INSERT ON delivery_messages
+BEGIN
+    INSERT INTO delivery_ids_recent (prefix, message) VALUES (substr(NEW.id, 1, 8), NEW.row);
+END;
+
+CREATE TRIGGER delivery_ids_move AFTER INSERT ON delivery_messages WHEN NEW.row % 8192 = 0
+BEGIN
+    INSERT INTO delivery_ids (prefix, message)
+        SELECT prefix, message FROM delivery_ids_recent ORDER BY prefix, message;
+    DELETE FROM delivery_ids_recent;
 END;
 
 -- D by group. A group without a row has D = 0.

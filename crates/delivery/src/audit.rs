@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use crate::DeliveryError;
 
 /// Each counts the rows that break its rule.
-const RULES: [(&str, &str); 7] = [
+const RULES: [(&str, &str); 10] = [
     (
         "a message has a delivery number exactly when it is Published",
         "SELECT count(*) FROM delivery_messages \
@@ -19,6 +19,22 @@ const RULES: [(&str, &str); 7] = [
         "a delivery number belongs to one message",
         "SELECT count(*) FROM (SELECT 1 FROM delivery_messages WHERE delivery_number IS NOT NULL \
          GROUP BY delivery_number HAVING count(*) > 1)",
+    ),
+    (
+        "an id belongs to one message",
+        "SELECT count(*) FROM (SELECT 1 FROM delivery_messages GROUP BY id HAVING count(*) > 1)",
+    ),
+    (
+        "a message is found by its id",
+        "SELECT count(*) FROM delivery_messages AS m WHERE NOT EXISTS \
+             (SELECT 1 FROM delivery_ids_recent WHERE prefix = substr(m.id, 1, 8) AND message = m.row) \
+         AND NOT EXISTS \
+             (SELECT 1 FROM delivery_ids WHERE prefix = substr(m.id, 1, 8) AND message = m.row)",
+    ),
+    (
+        "an id is listed once, and with its message only",
+        "SELECT abs((SELECT count(*) FROM delivery_ids_recent) + (SELECT count(*) FROM delivery_ids) \
+             - (SELECT count(*) FROM delivery_messages))",
     ),
     (
         "D is the number of a message of its group",

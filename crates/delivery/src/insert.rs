@@ -1,12 +1,14 @@
 //! Storing messages, and the moment at which one becomes deliverable.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use highwater_store::WriteTx;
 use highwater_wire::{MessageId, SequenceId};
-use sqlx::{QueryBuilder, Row as _};
+use sqlx::QueryBuilder;
 
-use crate::{DeliveryError, DeliveryNumber, MessageStatus, NewMessage, message, position::take_numbers};
+use crate::ids::{WITH_ID, statuses};
+use crate::position::take_numbers;
+use crate::{DeliveryError, DeliveryNumber, MessageStatus, NewMessage, message};
 
 /// Whether an insertion changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ const ROWS_PER_STATEMENT: usize = 512;
 /// # Errors
 /// When the database fails.
 pub async fn insert_unpublished(tx: &mut WriteTx, message: NewMessage) -> Result<Inserted, DeliveryError> {
-    if !known(tx, &[message.id]).await?.is_empty() {
+    if !statuses(tx, &[message.id]).await?.is_empty() {
         return Ok(Inserted::Duplicate);
     }
     insert(tx, &[(&message, None)]).await?;
@@ -44,7 +46,7 @@ pub async fn insert_published(
     messages: &[NewMessage],
 ) -> Result<Vec<Inserted>, DeliveryError> {
     let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
-    let known = known(tx, &ids).await?;
+    let known = statuses(tx, &ids).await?;
     let mut seen = BTreeSet::new();
     let inserted: Vec<_> = messages
         .iter()
@@ -100,16 +102,13 @@ pub async fn confirm(
 /// # Errors
 /// [`DeliveryError::UnknownMessage`]; when the database fails.
 pub async fn fail(tx: &mut WriteTx, id: MessageId, reason: &str) -> Result<(), DeliveryError> {
-    let failed = sqlx::query(
+    let mut fail = QueryBuilder::new(
         "UPDATE delivery_messages SET \
              failure = CASE status WHEN 1 THEN ?2 ELSE failure END, \
-             status = CASE status WHEN 1 THEN 3 ELSE status END \
-         WHERE id = ?1",
-    )
-    .bind(id.as_bytes().as_slice())
-    .bind(reason)
-    .execute(tx.conn())
-    .await?;
+             status = CASE status WHEN 1 THEN 3 ELSE status END WHERE ",
+    );
+    fail.push(WITH_ID);
+    let failed = fail.build().bind(id.as_bytes().as_slice()).bind(reason).execute(tx.conn()).await?;
     if failed.rows_affected() == 0 {
         return Err(DeliveryError::UnknownMessage(id));
     }
@@ -122,11 +121,10 @@ pub async fn fail(tx: &mut WriteTx, id: MessageId, reason: &str) -> Result<(), D
 /// # Errors
 /// When the database fails.
 pub async fn delete(tx: &mut WriteTx, id: MessageId) -> Result<bool, DeliveryError> {
-    let deleted =
-        sqlx::query("UPDATE delivery_messages SET deleted = 1, content = x'' WHERE id = ? AND deleted = 0")
-            .bind(id.as_bytes().as_slice())
-            .execute(tx.conn())
-            .await?;
+    let mut delete =
+        QueryBuilder::new("UPDATE delivery_messages SET deleted = 1, content = x'' WHERE deleted = 0 AND ");
+    delete.push(WITH_ID);
+    let deleted = delete.build().bind(id.as_bytes().as_slice()).execute(tx.conn()).await?;
     Ok(deleted.rows_affected() > 0)
 }
 
@@ -138,34 +136,14 @@ pub async fn delete(tx: &mut WriteTx, id: MessageId) -> Result<bool, DeliveryErr
 pub async fn erase_expired(tx: &mut WriteTx, limit: u32) -> Result<u64, DeliveryError> {
     let now = tx.now_ns();
     let erased = sqlx::query(
-        "UPDATE delivery_messages SET deleted = 1, content = x'' WHERE rowid IN \
-             (SELECT rowid FROM delivery_messages WHERE expires_ns <= ? AND deleted = 0 LIMIT ?)",
+        "UPDATE delivery_messages SET deleted = 1, content = x'' WHERE row IN \
+             (SELECT row FROM delivery_messages WHERE expires_ns <= ? AND deleted = 0 LIMIT ?)",
     )
     .bind(now)
     .bind(limit)
     .execute(tx.conn())
     .await?;
     Ok(erased.rows_affected())
-}
-
-async fn known(
-    tx: &mut WriteTx,
-    ids: &[MessageId],
-) -> Result<BTreeMap<MessageId, MessageStatus>, DeliveryError> {
-    let mut known = BTreeMap::new();
-    for ids in ids.chunks(ROWS_PER_STATEMENT) {
-        let mut query = QueryBuilder::new("SELECT id, status FROM delivery_messages WHERE id IN (");
-        let mut list = query.separated(", ");
-        for id in ids {
-            list.push_bind(id.as_bytes().to_vec());
-        }
-        list.push_unseparated(")");
-        for row in query.build().fetch_all(tx.conn()).await? {
-            let id = MessageId::try_from(row.try_get::<&[u8], _>(0)?)?;
-            known.insert(id, MessageStatus::from_stored(row.try_get(1)?)?);
-        }
-    }
-    Ok(known)
 }
 
 async fn insert(
@@ -209,16 +187,19 @@ async fn publish(
     sent_ns: i64,
     expires_ns: Option<i64>,
 ) -> Result<(), DeliveryError> {
-    sqlx::query(
-        "UPDATE delivery_messages SET status = 2, failure = NULL, delivery_number = ?, \
-             sequence_id = ?, sent_ns = ?, expires_ns = ? WHERE id = ? AND status <> 2",
-    )
-    .bind(number.as_i64())
-    .bind(sequence_id.map(SequenceId::as_i64))
-    .bind(sent_ns)
-    .bind(expires_ns)
-    .bind(id.as_bytes().as_slice())
-    .execute(tx.conn())
-    .await?;
+    let mut publish = QueryBuilder::new(
+        "UPDATE delivery_messages SET status = 2, failure = NULL, delivery_number = ?2, \
+             sequence_id = ?3, sent_ns = ?4, expires_ns = ?5 WHERE status <> 2 AND ",
+    );
+    publish.push(WITH_ID);
+    publish
+        .build()
+        .bind(id.as_bytes().as_slice())
+        .bind(number.as_i64())
+        .bind(sequence_id.map(SequenceId::as_i64))
+        .bind(sent_ns)
+        .bind(expires_ns)
+        .execute(tx.conn())
+        .await?;
     Ok(())
 }

@@ -33,6 +33,7 @@ mod cursor;
 mod deletion;
 mod error;
 mod history;
+mod ids;
 mod insert;
 mod message;
 mod ownership;

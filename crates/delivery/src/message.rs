@@ -6,6 +6,7 @@ use highwater_store::{DatabaseId, Reads};
 use highwater_wire::{GroupId, InboxId, InstallationKey, MessageId, SequenceId};
 use sqlx::{Row as _, sqlite::SqliteRow};
 
+use crate::ids::WITH_ID;
 use crate::{DeliveryCursor, DeliveryError, DeliveryNumber, MAX_LOCAL_READ_ROWS};
 
 /// What a message is to the app.
@@ -217,9 +218,8 @@ pub(crate) fn from_row(row: &SqliteRow) -> Result<StoredMessage, DeliveryError> 
 /// When the database fails.
 pub async fn message(tx: &mut impl Reads, id: MessageId) -> Result<Option<StoredMessage>, DeliveryError> {
     let mut query = sqlx::QueryBuilder::new("SELECT ");
-    query.push(COLUMNS).push(" FROM delivery_messages AS m WHERE m.id = ");
-    query.push_bind(id.as_bytes().to_vec());
-    let row = query.build().fetch_optional(tx.conn()).await?;
+    query.push(COLUMNS).push(" FROM delivery_messages AS m WHERE ").push(WITH_ID);
+    let row = query.build().bind(id.as_bytes().as_slice()).fetch_optional(tx.conn()).await?;
     row.as_ref().map(from_row).transpose()
 }
 
@@ -235,6 +235,6 @@ pub async fn unpublished(tx: &mut impl Reads, group: GroupId) -> Result<Vec<Stor
         " FROM delivery_messages AS m WHERE m.delivery_number IS NULL AND m.deleted = 0 AND m.group_id = ",
     );
     query.push_bind(group.as_bytes().to_vec());
-    query.push(" ORDER BY m.rowid LIMIT ").push_bind(MAX_LOCAL_READ_ROWS);
+    query.push(" ORDER BY m.row LIMIT ").push_bind(MAX_LOCAL_READ_ROWS);
     query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
 }

@@ -46,6 +46,29 @@ async fn numbers_rise_in_the_order_of_becoming_deliverable_and_duplicates_keep_t
     sound(store).await;
 }
 
+/// Ids are kept in two tables, and those of the first move to the second after 8,192 messages.
+/// Shows: STR-090, PROC-024.
+#[tokio::test]
+async fn a_message_is_known_by_its_id_however_many_came_after_it() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let names: Vec<_> = (0..9_000).map(|n| format!("{n:04}")).collect();
+    let mine = text(B, "mine");
+    prepare(store, mine.clone()).await;
+    for names in names.chunks(1_500) {
+        let new = publish(store, names.iter().map(|name| text(A, name)).collect()).await;
+        assert!(new.iter().all(|inserted| *inserted == Inserted::New));
+        sound(store).await;
+    }
+    let again = [0, 1, 8_190, 8_191, 8_192, 8_999].map(|n: usize| text(A, &names[n]));
+    assert_eq!(publish(store, again.to_vec()).await, [Inserted::Duplicate; 6]);
+    assert_eq!(prepare(store, mine.clone()).await, Inserted::Duplicate);
+    assert_eq!(stored(store, again[0].id).await.delivery_number.unwrap().get(), 1);
+    assert!(removed(store, again[0].id).await && removed(store, again[5].id).await);
+    assert_eq!(confirmed(store, mine.id).await.unwrap(), 9_001);
+    sound(store).await;
+}
+
 /// An optimistic message takes its number when the topic confirms it, not when it is written.
 /// Shows: STR-090, STR-103, PROC-024, PROC-025.
 #[tokio::test]
