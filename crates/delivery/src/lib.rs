@@ -27,6 +27,7 @@
 //! only to see what a deletion may touch (PROC-037). Consent filters what is handed out and nothing else (PROC-046).
 
 mod audit;
+mod candidates;
 mod consumer;
 mod conversation;
 mod cursor;
