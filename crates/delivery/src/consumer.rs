@@ -47,6 +47,15 @@ const WINDOW: u64 = 1_024;
 /// dropped at any time. Dropped before the acknowledgement is admitted to commit, nothing happened
 /// and the item is still out. Dropped after that, it is acknowledged and nothing was handed out
 /// (PROC-052). Either way the consumer can be used on.
+///
+/// Two tasks can't ask at once, which would acknowledge an item that one of them still has in hand:
+///
+/// ```compile_fail,E0499
+/// # async fn both(mut consumer: highwater_delivery::DefaultConsumer) {
+/// let (one, other) = (consumer.next(), consumer.next());
+/// # drop((one.await, other.await));
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DefaultConsumer {
     store: Store,

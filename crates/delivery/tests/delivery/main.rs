@@ -11,5 +11,6 @@ mod messages;
 mod model;
 mod owners;
 mod ownership;
+mod reads;
 mod replay;
 mod support;
