@@ -8,8 +8,10 @@
 mod capacity;
 mod closing;
 mod frozen;
+mod handing_out;
 mod identity_wait;
 mod killed;
+mod owners;
 mod process;
 mod shared;
 mod traffic;
