@@ -33,6 +33,7 @@ mod conversation;
 mod cursor;
 mod deletion;
 mod error;
+mod expiry;
 mod history;
 mod insert;
 mod message;
@@ -53,6 +54,7 @@ pub use conversation::{
 pub use cursor::{CursorError, DeliveryCursor};
 pub use deletion::{Deletion, DeletionRefusal, apply_deletion};
 pub use error::{ConsumerError, DeliveryError};
+pub use expiry::next_expiry;
 pub use history::{HistoryPage, HistoryQuery, Order, history};
 pub use insert::{Inserted, confirm, delete, erase_expired, fail, insert_published, insert_unpublished};
 pub use message::{MessageKind, MessageStatus, NewMessage, StoredMessage, message, unpublished};

@@ -13,6 +13,7 @@ mod identity_wait;
 mod killed;
 mod owners;
 mod process;
+mod readers;
 mod shared;
 mod traffic;
 
