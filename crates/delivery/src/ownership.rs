@@ -78,8 +78,18 @@ async fn stored(tx: &mut impl Reads) -> Result<Option<Stored>, DeliveryError> {
 /// A held lock file. Freed when dropped, or when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
     slot: u32,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file would not do: a child that this process is just starting has the file too until it runs its
+        // own program, and the lock is held as long as anybody has it.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "the consumer's lock file could not be unlocked; closing it is left to free it");
+        }
+    }
 }
 
 /// The lock file of a slot, beside the database.
@@ -101,7 +111,7 @@ fn try_lock(database: &Path, slot: u32) -> Result<Option<Lock>, ConsumerError> {
         .open(lock_path(database, slot))
         .map_err(ConsumerError::Lock)?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(Lock { _file: file, slot })),
+        Ok(()) => Ok(Some(Lock { file, slot })),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(ConsumerError::Lock(error)),
     }

@@ -229,6 +229,27 @@ async fn the_lock_is_free_at_the_moment_the_consumer_ends() {
     drop(kept);
 }
 
+/// A process that starts others all the time: each has a copy of the open lock file for a moment.
+/// Shows: STR-096, PROC-031.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_that_are_being_started_hold_no_lock() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let starting = std::thread::spawn(move || {
+        while matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
+            Command::new("true").stdout(Stdio::null()).status().unwrap();
+        }
+    });
+    for _ in 0..150 {
+        drop(open(store, Selection::all()).await);
+        open(store, Selection::all()).await.release().await.unwrap();
+        assert!(!locked(store));
+    }
+    drop(stop);
+    starting.join().unwrap();
+}
+
 /// A reader that failed is over, though the app has not let go of it.
 /// Shows: PROC-031, PROC-040.
 #[tokio::test]
