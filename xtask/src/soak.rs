@@ -11,9 +11,11 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let packages = ["test", "--release", "-p", "highwater-tests", "-p", "highwater-backend", "--"];
-    let mut command = workspace::cargo(packages);
-    command.args(&options.filters).arg("--nocapture").env("HIGHWATER_SOAK", "1");
+    let mut command = workspace::cargo(["test", "--release"]);
+    for package in ["highwater-tests", "highwater-backend", "highwater-delivery"] {
+        command.args(["-p", package]);
+    }
+    command.arg("--").args(&options.filters).arg("--nocapture").env("HIGHWATER_SOAK", "1");
     println!("HIGHWATER_SOAK=1 {}", workspace::spoken(&command));
     if !command.status()?.success() {
         bail!("a long system test failed; its output names the seed to replay");

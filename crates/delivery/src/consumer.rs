@@ -1,16 +1,16 @@
 //! The default consumer: one item out at a time, acknowledged by asking for the next.
 
-use highwater_store::{CommitGate, GateOutcome, Reads, Store, StoreError, WriteTx};
+use std::time::Duration;
+
+use highwater_store::{CommitGate, GateOutcome, Store, StoreError, WriteTx};
 use highwater_wire::GroupId;
-use sqlx::{QueryBuilder, Row as _};
 use tokio::sync::watch;
 
 use crate::{
     ConsumerError, DeliveryCursor, DeliveryError, DeliveryNumber, Selection, StoredMessage,
-    message::{COLUMNS, from_row},
-    ownership::{Ownership, Standing, Token, standing},
+    candidates::{exclude, first_candidate, first_passing, first_undelivered},
+    ownership::{DEFAULT_CONSUMER_LEASE, Ownership, Standing, Token, standing},
     position,
-    selection::{FROM, push_eligible},
 };
 
 /// A message as it is handed out, by either reader.
@@ -47,6 +47,15 @@ const WINDOW: u64 = 1_024;
 /// dropped at any time. Dropped before the acknowledgement is admitted to commit, nothing happened
 /// and the item is still out. Dropped after that, it is acknowledged and nothing was handed out
 /// (PROC-052). Either way the consumer can be used on.
+///
+/// Two tasks can't ask at once, which would acknowledge an item that one of them still has in hand:
+///
+/// ```compile_fail,E0499
+/// # async fn both(mut consumer: highwater_delivery::DefaultConsumer) {
+/// let (one, other) = (consumer.next(), consumer.next());
+/// # drop((one.await, other.await));
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DefaultConsumer {
     store: Store,
@@ -73,8 +82,8 @@ enum Turn {
     Handed(Box<StoredMessage>),
     /// D covers the item that was out; in this window nothing passes.
     Passed,
-    /// Nothing: the token is worth no more than this.
-    Not(Standing),
+    /// Nothing: the token doesn't own any more.
+    NotOwned,
 }
 
 impl DefaultConsumer {
@@ -87,7 +96,20 @@ impl DefaultConsumer {
     /// [`ConsumerError::AlreadyActive`] while another one lives, in this process or any other; when
     /// the lock file or the database fails.
     pub async fn acquire(store: Store, selection: Selection) -> Result<Self, ConsumerError> {
-        let ownership = Ownership::acquire(&store).await?;
+        Self::acquire_for(DEFAULT_CONSUMER_LEASE, store, selection).await
+    }
+
+    /// [`acquire`](Self::acquire) with another lease than [`DEFAULT_CONSUMER_LEASE`]. All consumers of a
+    /// database should use the same; the client has no setting for it (STR-079).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_for(
+        lease: Duration,
+        store: Store,
+        selection: Selection,
+    ) -> Result<Self, ConsumerError> {
+        let ownership = Ownership::acquire(&store, lease).await?;
         let floor = start(&store).await?;
         let wakes = store.wakes();
         Ok(Self { store, selection, ownership, out: None, floor, wakes, ended: false })
@@ -119,8 +141,7 @@ impl DefaultConsumer {
                 return Ok(item);
             }
             if self.wakes.changed().await.is_err() {
-                self.ended = true;
-                return Err(StoreError::Closed.into());
+                return self.end_if_failed(Err(StoreError::Closed.into()));
             }
         }
     }
@@ -168,9 +189,13 @@ impl DefaultConsumer {
         if self.ended { Err(ConsumerError::Ended) } else { Ok(()) }
     }
 
-    /// The first error is the last thing that happens here (PROC-040).
+    /// The first error is the last thing that happens here (PROC-040). Another consumer can be had at
+    /// once, also while the app keeps this one.
     fn end_if_failed<T>(&mut self, done: Result<T, ConsumerError>) -> Result<T, ConsumerError> {
-        self.ended = done.is_err();
+        if done.is_err() {
+            self.ended = true;
+            self.ownership.let_go();
+        }
         done
     }
 
@@ -179,8 +204,8 @@ impl DefaultConsumer {
             return Ok(Acknowledgement::Stored);
         }
         match self.turn(false).await? {
-            Turn::Not(standing) => {
-                self.regain(standing).await?;
+            Turn::NotOwned => {
+                self.regain().await?;
                 Ok(Acknowledgement::Repeats)
             }
             Turn::Handed(_) | Turn::Passed => {
@@ -199,7 +224,7 @@ impl DefaultConsumer {
             match self.turn(true).await? {
                 Turn::Handed(message) => return self.hand_out(*message).map(Some),
                 Turn::Passed => self.settle_out(),
-                Turn::Not(standing) => self.regain(standing).await?,
+                Turn::NotOwned => self.regain().await?,
             }
         }
     }
@@ -221,10 +246,7 @@ impl DefaultConsumer {
     }
 
     /// After a turn that did nothing for want of ownership. What was out comes again.
-    async fn regain(&mut self, standing: Standing) -> Result<(), ConsumerError> {
-        if standing == Standing::Lost {
-            return Err(ConsumerError::OwnershipLost);
-        }
+    async fn regain(&mut self) -> Result<(), ConsumerError> {
         self.ownership.reacquire(&self.store).await?;
         tracing::info!("the consumer's lease had run out; it owns again");
         self.out = None;
@@ -250,7 +272,7 @@ impl DefaultConsumer {
     /// decided at the commit gate, which the store closes when this future is dropped.
     async fn turn(&self, and_next: bool) -> Result<Turn, ConsumerError> {
         let attempt = Attempt {
-            token: self.ownership.token,
+            token: self.ownership.token(),
             out: self.out,
             next: and_next.then(|| self.selection.clone()),
             floor: self.out.map_or(self.floor, |out| self.floor.max(out.number.get())),
@@ -280,9 +302,8 @@ struct Attempt {
 
 impl Attempt {
     async fn run(self, tx: &mut WriteTx) -> Result<Turn, DeliveryError> {
-        match standing(tx, self.token).await? {
-            Standing::Owner => {}
-            standing => return Ok(Turn::Not(standing)),
+        if standing(tx, self.token).await? != Standing::Owner {
+            return Ok(Turn::NotOwned);
         }
         if let Some(out) = self.out {
             position::advance(tx, out.group, out.number).await?;
@@ -307,96 +328,4 @@ async fn start(store: &Store) -> Result<u64, ConsumerError> {
         .read("consumer start", |tx| Box::pin(async move { first_undelivered(tx).await }))
         .await
         .map_err(ConsumerError::Delivery)
-}
-
-/// One less than the first delivery number that some D doesn't cover. Reads indexes only, so that
-/// opening costs by the number of groups and not of messages.
-async fn first_undelivered(tx: &mut impl Reads) -> Result<u64, DeliveryError> {
-    let row = sqlx::query(
-        "SELECT min((SELECT min(m.delivery_number) FROM delivery_messages AS m \
-                     WHERE m.group_id = c.group_id \
-                       AND m.delivery_number > coalesce(p.delivered, 0))) \
-         FROM delivery_conversations AS c \
-         LEFT JOIN delivery_positions AS p ON p.group_id = c.group_id",
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    match row.try_get::<Option<i64>, _>(0)? {
-        Some(first) => Ok(DeliveryNumber::from_stored(first)?.get() - 1),
-        None => position::last_number(tx).await,
-    }
-}
-
-const ABOVE_D: &str = "m.delivery_number > coalesce((SELECT p.delivered FROM delivery_positions AS p \
-     WHERE p.group_id = m.group_id), 0)";
-
-fn push_candidates(query: &mut QueryBuilder<sqlx::Sqlite>, selection: &Selection, now_ns: i64) {
-    query.push(" AND ");
-    push_eligible(query, now_ns);
-    query.push(" AND ");
-    selection.push_scope(query);
-    query.push(" AND ").push(ABOVE_D);
-}
-
-/// The first candidate above `floor`, filtered or not, and the last number given out.
-async fn first_candidate(
-    tx: &mut impl Reads,
-    selection: &Selection,
-    floor: u64,
-) -> Result<(Option<u64>, u64), DeliveryError> {
-    let last = position::last_number(tx).await?;
-    if last <= floor {
-        return Ok((None, last));
-    }
-    let mut query = QueryBuilder::new("SELECT m.delivery_number");
-    query.push(FROM).push("WHERE m.delivery_number > ").push_bind(floor as i64);
-    push_candidates(&mut query, selection, tx.now_ns());
-    query.push(" ORDER BY m.delivery_number LIMIT 1");
-    let row = query.build().fetch_optional(tx.conn()).await?;
-    let next = row.map(|row| DeliveryNumber::from_stored(row.try_get(0)?)).transpose()?;
-    Ok((next.map(DeliveryNumber::get), last))
-}
-
-async fn first_passing(
-    tx: &mut WriteTx,
-    selection: &Selection,
-    floor: u64,
-    end: u64,
-) -> Result<Option<StoredMessage>, DeliveryError> {
-    let mut query = QueryBuilder::new("SELECT ");
-    query.push(COLUMNS).push(FROM);
-    query.push("WHERE m.delivery_number > ").push_bind(floor as i64);
-    query.push(" AND m.delivery_number <= ").push_bind(end as i64);
-    push_candidates(&mut query, selection, tx.now_ns());
-    query.push(" AND ");
-    selection.push_filter(&mut query);
-    query.push(" ORDER BY m.delivery_number LIMIT 1");
-    query.build().fetch_optional(tx.conn()).await?.as_ref().map(from_row).transpose()
-}
-
-/// Moves D over the candidates that the filter excludes, from above `floor` through `through`
-/// (STR-093).
-async fn exclude(
-    tx: &mut WriteTx,
-    selection: &Selection,
-    floor: u64,
-    through: u64,
-) -> Result<(), DeliveryError> {
-    let mut query = QueryBuilder::new(
-        "INSERT INTO delivery_positions (group_id, delivered) \
-         SELECT m.group_id, max(m.delivery_number)",
-    );
-    query.push(FROM);
-    query.push("WHERE m.delivery_number > ").push_bind(floor as i64);
-    query.push(" AND m.delivery_number <= ").push_bind(through as i64);
-    push_candidates(&mut query, selection, tx.now_ns());
-    query.push(" AND NOT ");
-    selection.push_filter(&mut query);
-    query.push(
-        " GROUP BY m.group_id \
-         ON CONFLICT (group_id) DO UPDATE SET delivered = excluded.delivered \
-         WHERE excluded.delivered > delivery_positions.delivered",
-    );
-    query.build().execute(tx.conn()).await?;
-    Ok(())
 }

@@ -27,11 +27,13 @@
 //! only to see what a deletion may touch (PROC-037). Consent filters what is handed out and nothing else (PROC-046).
 
 mod audit;
+mod candidates;
 mod consumer;
 mod conversation;
 mod cursor;
 mod deletion;
 mod error;
+mod expiry;
 mod history;
 mod ids;
 mod insert;
@@ -53,6 +55,7 @@ pub use conversation::{
 pub use cursor::{CursorError, DeliveryCursor};
 pub use deletion::{Deletion, DeletionRefusal, apply_deletion};
 pub use error::{ConsumerError, DeliveryError};
+pub use expiry::next_expiry;
 pub use history::{HistoryPage, HistoryQuery, Order, history};
 pub use insert::{Inserted, confirm, delete, erase_expired, fail, insert_published, insert_unpublished};
 pub use message::{MessageKind, MessageStatus, NewMessage, StoredMessage, message, unpublished};

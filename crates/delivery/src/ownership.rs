@@ -12,11 +12,10 @@
 use std::{
     fs::{File, OpenOptions, TryLockError},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use highwater_store::{Reads, Store, WriteTx};
+use highwater_store::{Kept, Reads, Store, WriteTx};
 use sqlx::Row as _;
 use tokio::task::JoinHandle;
 
@@ -24,8 +23,6 @@ use crate::{ConsumerError, DeliveryError};
 
 /// How long ownership lasts without being renewed. It is renewed every third of this.
 pub const DEFAULT_CONSUMER_LEASE: Duration = Duration::from_secs(30);
-
-const LEASE_NS: i64 = DEFAULT_CONSUMER_LEASE.as_nanos() as i64;
 
 /// Lock files: one for the owner, the others for as many frozen predecessors.
 const SLOTS: u32 = 64;
@@ -81,8 +78,18 @@ async fn stored(tx: &mut impl Reads) -> Result<Option<Stored>, DeliveryError> {
 /// A held lock file. Freed when dropped, or when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
     slot: u32,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file would not do: a child that this process is just starting has the file too until it runs its
+        // own program, and the lock is held as long as anybody has it.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "the consumer's lock file could not be unlocked; closing it is left to free it");
+        }
+    }
 }
 
 /// The lock file of a slot, beside the database.
@@ -104,7 +111,7 @@ fn try_lock(database: &Path, slot: u32) -> Result<Option<Lock>, ConsumerError> {
         .open(lock_path(database, slot))
         .map_err(ConsumerError::Lock)?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(Lock { _file: file, slot })),
+        Ok(()) => Ok(Some(Lock { file, slot })),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(ConsumerError::Lock(error)),
     }
@@ -119,18 +126,35 @@ fn any_lock(database: &Path) -> Result<Lock, ConsumerError> {
     Err(ConsumerError::NoLockFree)
 }
 
+/// What became of the wish to be the owner.
+pub(crate) enum Acquired {
+    Owner(Token, Lock),
+    Refused(ConsumerError),
+}
+
 /// Becomes the owner, or says who is. The lock is tried inside the transaction: the writer is what
 /// keeps two successors of one dead owner apart.
-pub(crate) async fn acquire(tx: &mut WriteTx, database: &Path) -> Result<(Token, Lock), ConsumerError> {
-    let now = tx.now_ns();
+pub(crate) async fn acquire(
+    tx: &mut WriteTx,
+    database: &Path,
+    lease: Duration,
+) -> Result<Acquired, ConsumerError> {
+    let until_ns = end_of(lease, tx.now_ns());
     let lock = match stored(tx).await? {
         None => any_lock(database)?,
-        Some(Stored { slot, owner, .. }) => match try_lock(database, slot)? {
+        Some(Stored { token, slot, owner }) => match try_lock(database, slot)? {
             Some(lock) => {
                 tracing::info!(process = owner.process, "taking over from a consumer that is gone");
                 lock
             }
-            None if owner.until_ns > now => {
+            None if owner.until_ns > until_ns => {
+                // The clock went back. An owner that lives renews anyway; waiting for one that is frozen
+                // must not last as long as the clock was ahead.
+                set_end(tx, token, until_ns).await?;
+                let process = owner.process;
+                return Ok(Acquired::Refused(ConsumerError::AlreadyActive { process, until_ns }));
+            }
+            None if owner.until_ns > tx.now_ns() => {
                 return Err(ConsumerError::AlreadyActive {
                     process: owner.process,
                     until_ns: owner.until_ns,
@@ -143,11 +167,25 @@ pub(crate) async fn acquire(tx: &mut WriteTx, database: &Path) -> Result<(Token,
         },
     };
     let token = Token::fresh();
-    record(tx, token, lock.slot, now).await?;
-    Ok((token, lock))
+    record(tx, token, lock.slot, lease).await?;
+    Ok(Acquired::Owner(token, lock))
 }
 
-async fn record(tx: &mut WriteTx, token: Token, slot: u32, now: i64) -> Result<(), DeliveryError> {
+fn end_of(lease: Duration, now_ns: i64) -> i64 {
+    now_ns.saturating_add(i64::try_from(lease.as_nanos()).unwrap_or(i64::MAX))
+}
+
+async fn set_end(tx: &mut WriteTx, token: Token, until_ns: i64) -> Result<(), DeliveryError> {
+    sqlx::query("UPDATE delivery_consumer SET expires_ns = ? WHERE token = ?")
+        .bind(until_ns)
+        .bind(token.0.as_slice())
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
+async fn record(tx: &mut WriteTx, token: Token, slot: u32, lease: Duration) -> Result<(), DeliveryError> {
+    let now = tx.now_ns();
     sqlx::query(
         "INSERT INTO delivery_consumer (id, token, slot, process, acquired_ns, expires_ns) \
          VALUES (1, ?, ?, ?, ?, ?) \
@@ -159,7 +197,7 @@ async fn record(tx: &mut WriteTx, token: Token, slot: u32, now: i64) -> Result<(
     .bind(slot)
     .bind(std::process::id())
     .bind(now)
-    .bind(now.saturating_add(LEASE_NS))
+    .bind(end_of(lease, now))
     .execute(tx.conn())
     .await?;
     Ok(())
@@ -187,89 +225,121 @@ pub(crate) async fn standing(tx: &mut impl Reads, token: Token) -> Result<Standi
 }
 
 /// Extends the lease of an owner. An expired one is left as it is.
-pub(crate) async fn renew(tx: &mut WriteTx, token: Token) -> Result<Standing, DeliveryError> {
+pub(crate) async fn renew(
+    tx: &mut WriteTx,
+    token: Token,
+    lease: Duration,
+) -> Result<Standing, DeliveryError> {
     let standing = standing(tx, token).await?;
     if standing == Standing::Owner {
-        let expires = tx.now_ns().saturating_add(LEASE_NS);
-        sqlx::query("UPDATE delivery_consumer SET expires_ns = ? WHERE token = ?")
-            .bind(expires)
-            .bind(token.0.as_slice())
-            .execute(tx.conn())
-            .await?;
+        let until_ns = end_of(lease, tx.now_ns());
+        set_end(tx, token, until_ns).await?;
     }
     Ok(standing)
 }
 
-/// Becomes the owner anew, under a fresh token, after a lease that ran out while nobody took over:
-/// after the machine slept, say. `None` when somebody did take over.
-pub(crate) async fn reacquire(
-    tx: &mut WriteTx,
-    token: Token,
-    slot: u32,
-) -> Result<Option<Token>, DeliveryError> {
-    match standing(tx, token).await? {
-        Standing::Owner => Ok(Some(token)),
-        Standing::Lost => Ok(None),
-        Standing::Expired => {
-            let (fresh, now) = (Token::fresh(), tx.now_ns());
-            record(tx, fresh, slot, now).await?;
-            Ok(Some(fresh))
-        }
+/// What makes an owner, and what makes the same consumer one anew. The second is chosen beforehand:
+/// a [`reacquire`] whose caller went away may have been committed, and must not pass for another's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tokens {
+    pub(crate) current: Token,
+    next: Token,
+}
+
+impl Tokens {
+    fn of(current: Token) -> Self {
+        Self { current, next: Token::fresh() }
     }
 }
 
-/// Ends ownership, if the token still has it.
-pub(crate) async fn release(tx: &mut WriteTx, token: Token) -> Result<(), DeliveryError> {
-    sqlx::query("DELETE FROM delivery_consumer WHERE token = ?")
-        .bind(token.0.as_slice())
+/// Becomes the owner anew, under the next token, after a lease that ran out while nobody took over:
+/// after the machine slept, say. `None` when somebody did take over.
+pub(crate) async fn reacquire(
+    tx: &mut WriteTx,
+    tokens: Tokens,
+    slot: u32,
+    lease: Duration,
+) -> Result<Option<Token>, DeliveryError> {
+    match standing(tx, tokens.current).await? {
+        Standing::Owner => return Ok(Some(tokens.current)),
+        Standing::Lost if standing(tx, tokens.next).await? == Standing::Lost => return Ok(None),
+        Standing::Expired | Standing::Lost => {}
+    }
+    record(tx, tokens.next, slot, lease).await?;
+    Ok(Some(tokens.next))
+}
+
+/// Ends ownership, if one of the tokens still has it.
+pub(crate) async fn release(tx: &mut WriteTx, tokens: Tokens) -> Result<(), DeliveryError> {
+    sqlx::query("DELETE FROM delivery_consumer WHERE token IN (?, ?)")
+        .bind(tokens.current.0.as_slice())
+        .bind(tokens.next.0.as_slice())
         .execute(tx.conn())
         .await?;
     Ok(())
 }
 
-/// What an owner holds: the lock, and a task that renews the lease. Ends both when dropped, or when
-/// the store is closed under it; the row stays, and the free lock says that its owner is gone.
+/// What an owner holds: the lock, and a task that renews the lease. Ends both when dropped; the row
+/// stays, and the free lock says that its owner is gone.
 #[derive(Debug)]
 pub(crate) struct Ownership {
-    pub(crate) token: Token,
+    tokens: Tokens,
     slot: u32,
-    lock: SharedLock,
+    lease: Duration,
+    /// Free once the store is closed: an app may keep a reader for longer, and no file of the database
+    /// may stay locked by it.
+    lock: Option<Kept>,
     renewal: JoinHandle<()>,
 }
 
-/// Empty once the store is closed. An app may keep a reader for longer, and no file of the database
-/// may stay locked by it.
-type SharedLock = Arc<Mutex<Option<Lock>>>;
-
 impl Ownership {
-    pub(crate) async fn acquire(store: &Store) -> Result<Self, ConsumerError> {
+    pub(crate) async fn acquire(store: &Store, lease: Duration) -> Result<Self, ConsumerError> {
         let database = store.path().to_path_buf();
-        let (token, lock) = store
-            .write("consumer acquire", move |tx| Box::pin(async move { acquire(tx, &database).await }))
+        let acquired = store
+            .write("consumer acquire", move |tx| Box::pin(async move { acquire(tx, &database, lease).await }))
             .await?;
-        let (slot, lock) = (lock.slot, Arc::new(Mutex::new(Some(lock))));
-        let renewal = keep_renewing(store.clone(), token, Arc::clone(&lock));
-        Ok(Self { token, slot, lock, renewal })
+        let (token, lock) = match acquired {
+            Acquired::Owner(token, lock) => (token, lock),
+            Acquired::Refused(error) => return Err(error),
+        };
+        let (slot, lock) = (lock.slot, Some(store.keep(lock)));
+        let renewal = keep_renewing(store.clone(), token, lease);
+        Ok(Self { tokens: Tokens::of(token), slot, lease, lock, renewal })
     }
 
-    /// [`reacquire`] and carry on; an error when somebody took over.
+    /// What a change of D has to name.
+    pub(crate) fn token(&self) -> Token {
+        self.tokens.current
+    }
+
+    /// [`reacquire`] and carry on; an error when somebody took over. Dropped at any time, it can be
+    /// called again.
     pub(crate) async fn reacquire(&mut self, store: &Store) -> Result<(), ConsumerError> {
-        let (token, slot) = (self.token, self.slot);
-        let fresh = store
-            .write("consumer reacquire", move |tx| Box::pin(async move { reacquire(tx, token, slot).await }))
+        let (tokens, slot, lease) = (self.tokens, self.slot, self.lease);
+        let token = store
+            .write("consumer reacquire", move |tx| {
+                Box::pin(async move { reacquire(tx, tokens, slot, lease).await })
+            })
             .await
-            .map_err(ConsumerError::Delivery)?;
-        self.token = fresh.ok_or(ConsumerError::OwnershipLost)?;
+            .map_err(ConsumerError::Delivery)?
+            .ok_or(ConsumerError::OwnershipLost)?;
+        self.tokens = Tokens::of(token);
         self.renewal.abort();
-        self.renewal = keep_renewing(store.clone(), self.token, Arc::clone(&self.lock));
+        self.renewal = keep_renewing(store.clone(), token, lease);
         Ok(())
+    }
+
+    /// Leaves the place to whoever asks for it, without touching the database.
+    pub(crate) fn let_go(&mut self) {
+        self.renewal.abort();
+        self.lock = None;
     }
 
     /// Gives ownership back. The lock is freed after the row is gone.
     pub(crate) async fn release(self, store: &Store) -> Result<(), ConsumerError> {
-        let token = self.token;
+        let tokens = self.tokens;
         store
-            .write("consumer release", move |tx| Box::pin(async move { release(tx, token).await }))
+            .write("consumer release", move |tx| Box::pin(async move { release(tx, tokens).await }))
             .await
             .map_err(ConsumerError::Delivery)
     }
@@ -277,41 +347,40 @@ impl Ownership {
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        self.renewal.abort();
+        self.let_go();
     }
 }
 
-fn keep_renewing(store: Store, token: Token, lock: SharedLock) -> JoinHandle<()> {
+fn keep_renewing(store: Store, token: Token, lease: Duration) -> JoinHandle<()> {
     let mut wakes = store.wakes();
     tokio::spawn(async move {
         let closed = async { while wakes.changed().await.is_ok() {} };
         tokio::select! {
-            () = closed => drop(lock.lock().unwrap_or_else(PoisonError::into_inner).take()),
-            () = renewing(&store, token) => {}
+            () = closed => {}
+            () = renewing(&store, token, lease) => {}
         }
     })
 }
 
-async fn renewing(store: &Store, token: Token) {
+async fn renewing(store: &Store, token: Token, lease: Duration) {
     loop {
-        tokio::time::sleep(DEFAULT_CONSUMER_LEASE / 3).await;
-        let renewed: Result<_, DeliveryError> =
-            store.write("consumer renew", move |tx| Box::pin(async move { renew(tx, token).await })).await;
+        tokio::time::sleep(lease / 3).await;
+        let renewed: Result<_, DeliveryError> = store
+            .write("consumer renew", move |tx| Box::pin(async move { renew(tx, token, lease).await }))
+            .await;
         match renewed {
             Ok(Standing::Owner) => {}
             // The consumer finds out for itself when it next looks.
-            Ok(Standing::Expired | Standing::Lost) => break,
+            Ok(Standing::Expired | Standing::Lost) => return,
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%error, "the consumer's lease was not renewed");
             }
             Err(error) => {
                 tracing::warn!(%error, "the consumer's lease is renewed no more");
-                break;
+                return;
             }
         }
     }
-    // The lock is still to be freed when the store closes.
-    std::future::pending().await
 }
 
 impl std::fmt::Debug for Token {

@@ -9,6 +9,7 @@ use highwater_sync::{BARRIER_TIMEOUT, CatchUp, Engine, Scope, SyncRequest};
 use highwater_wire::{GroupId, InboxId, InstallationKey, MessageId};
 use tokio::time::Instant;
 
+use crate::disappearing::Disappearing;
 use crate::network::Network;
 use crate::registration::Me;
 use crate::{ClientBuilder, Error, Group, History, Message, Messages, NewGroup, Replay};
@@ -28,6 +29,7 @@ struct Inner {
     store: Store,
     network: Arc<Network>,
     me: Me,
+    _disappearing: Disappearing,
 }
 
 /// What an explicit sync did.
@@ -49,7 +51,8 @@ impl Client {
     }
 
     pub(crate) fn new(store: Store, network: Arc<Network>, me: Me) -> Self {
-        Self { inner: Arc::new(Inner { store, network, me }) }
+        let _disappearing = Disappearing::start(store.clone());
+        Self { inner: Arc::new(Inner { store, network, me, _disappearing }) }
     }
 
     pub(crate) fn store(&self) -> &Store {

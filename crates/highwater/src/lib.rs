@@ -52,6 +52,7 @@ mod callback;
 mod change;
 mod client;
 mod content;
+mod disappearing;
 mod error;
 mod group;
 mod history;

@@ -12,6 +12,7 @@ use tracing::Instrument as _;
 
 use crate::connect::Connector;
 use crate::gate::CancelOnDrop;
+use crate::keep::{Keeper, Kept};
 use crate::open::{self, OpenOptions, Opened};
 use crate::poll::{Poller, wake};
 use crate::read::{ReadTx, Readers};
@@ -35,6 +36,7 @@ struct Inner {
     closed: AtomicBool,
     /// Gone once closed, which ends every wait on it.
     wakes: Mutex<Option<Arc<watch::Sender<u64>>>>,
+    keeper: Arc<Keeper>,
     poller: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     poller_end: CancellationToken,
     _ends_poller: DropGuard,
@@ -74,6 +76,7 @@ impl Store {
             tracker,
             closed: AtomicBool::new(false),
             wakes: Mutex::new(Some(wakes)),
+            keeper: Keeper::new(),
             poller: tokio::sync::Mutex::new(Some(poller)),
             _ends_poller: poller_end.clone().drop_guard(),
             poller_end,
@@ -213,9 +216,16 @@ impl Store {
         }
     }
 
-    /// Ends the store: waits for every transaction under way, stops polling, checks the WAL in, and closes every
-    /// connection. No lock is held afterwards, and the file can be moved. Later calls fail with
-    /// [`StoreError::Closed`]; a second `close` waits for the first.
+    /// Keeps something that belongs to the open database, until the holder of what this returns lets go of it or the
+    /// store is closed: it is gone when [`Self::close`] returns, whoever still holds on. Kept on a closed store, it is
+    /// dropped at once.
+    pub fn keep(&self, resource: impl Any + Send) -> Kept {
+        self.inner.keeper.keep(resource)
+    }
+
+    /// Ends the store: waits for every transaction under way, drops what is [kept](Self::keep), stops polling, checks
+    /// the WAL in, and closes every connection. No lock is held afterwards, and the file can be moved. Later calls fail
+    /// with [`StoreError::Closed`]; a second `close` waits for the first.
     ///
     /// # Cancellation
     /// Dropping the future, once it was polled, doesn't stop the closing.
@@ -233,6 +243,7 @@ impl Inner {
         self.closed.store(true, Ordering::SeqCst);
         self.tracker.close();
         self.tracker.wait().await;
+        self.keeper.close();
         // Held to the end, so that a second close returns when all is done.
         let mut poller = self.poller.lock().await;
         self.poller_end.cancel();

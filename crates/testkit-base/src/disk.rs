@@ -1,7 +1,7 @@
 //! A disk that fails when it is told to: under the whole store, encryption included, and over a real file system.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use libsqlite3_sys as ffi;
 
@@ -73,7 +73,17 @@ impl Disk {
 
     /// Forgets the past, works again, and lets the `at`-th operation from now on meet the fault: 0 is the next one.
     pub fn arm(&self, at: usize, fault: Fault) {
-        *self.state.lock() = Now { plan: Some((at, fault)), ..Now::default() };
+        self.state.become_now(Now { plan: Some((at, fault)), ..Now::default() });
+    }
+
+    /// Lets the next operation of this sort wait, and its connection with it, until [`Disk::heal`].
+    pub fn hold(&self, operation: Operation, kind: Kind) {
+        self.state.lock().to_hold = Some((operation, kind));
+    }
+
+    /// Whether an operation waits.
+    pub fn holds(&self) -> bool {
+        self.state.lock().holds
     }
 
     /// From now on reads of this page of the database fail; the first page is 1.
@@ -85,11 +95,13 @@ impl Disk {
     pub fn heal(&self) {
         let mut now = self.state.lock();
         (now.plan, now.mode, now.bad_page) = (None, Mode::Good, None);
+        (now.to_hold, now.holds) = (None, false);
+        self.state.goes_on.notify_all();
     }
 
     /// Forgets the past, and works.
     pub fn reset(&self) {
-        *self.state.lock() = Now::default();
+        self.state.become_now(Now::default());
     }
 
     /// What was done since the past was last forgotten.
@@ -110,7 +122,11 @@ impl Default for Disk {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State(Mutex<Now>);
+pub(crate) struct State {
+    now: Mutex<Now>,
+    /// Nothing has to wait any more.
+    goes_on: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Now {
@@ -119,6 +135,8 @@ struct Now {
     struck: Option<(Operation, Kind)>,
     mode: Mode,
     bad_page: Option<u32>,
+    to_hold: Option<(Operation, Kind)>,
+    holds: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,12 +158,21 @@ pub(crate) enum Verdict {
 
 impl State {
     fn lock(&self) -> MutexGuard<'_, Now> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn become_now(&self, now: Now) {
+        *self.lock() = now;
+        self.goes_on.notify_all();
     }
 
     /// An operation that changes a file.
     pub(crate) fn change(&self, operation: Operation, kind: Kind) -> Verdict {
         let mut now = self.lock();
+        if now.to_hold == Some((operation, kind)) {
+            (now.to_hold, now.holds) = (None, true);
+            now = self.goes_on.wait_while(now, |now| now.holds).unwrap_or_else(PoisonError::into_inner);
+        }
         let failure = failure(operation);
         if now.mode == Mode::Stopped {
             return Verdict::Fails(failure);

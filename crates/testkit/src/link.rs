@@ -26,6 +26,8 @@ struct State {
     lose_replies: bool,
     /// How many connections were let through.
     connections: u64,
+    /// How many of them have not ended.
+    open: u64,
 }
 
 impl Link {
@@ -39,6 +41,7 @@ impl Link {
             delay: Duration::ZERO,
             lose_replies: false,
             connections: 0,
+            open: 0,
         });
         let task = tokio::spawn(accept(listener, target, state.clone()));
         Self { address, state, task }
@@ -87,6 +90,11 @@ impl Link {
     pub fn connections(&self) -> u64 {
         self.state.borrow().connections
     }
+
+    /// How many connections there are now.
+    pub fn open_connections(&self) -> u64 {
+        self.state.borrow().open
+    }
 }
 
 impl Drop for Link {
@@ -101,8 +109,16 @@ async fn accept(listener: TcpListener, target: SocketAddr, state: watch::Sender<
         if state.borrow().down {
             continue;
         }
-        state.send_modify(|state| state.connections += 1);
-        tokio::spawn(connection(client, target, state.subscribe()));
+        state.send_modify(|state| {
+            state.connections += 1;
+            state.open += 1;
+        });
+        let ends = state.clone();
+        let connection = connection(client, target, state.subscribe());
+        tokio::spawn(async move {
+            connection.await;
+            ends.send_modify(|state| state.open -= 1);
+        });
     }
 }
 

@@ -8,9 +8,12 @@
 mod capacity;
 mod closing;
 mod frozen;
+mod handing_out;
 mod identity_wait;
 mod killed;
+mod owners;
 mod process;
+mod readers;
 mod shared;
 mod traffic;
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use highwater_testkit::TestClient;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Long enough for a loaded machine, short enough to fail.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,16 +25,16 @@ pub(crate) struct Process {
 impl Process {
     /// Runs over the database of a client, which may be open here or not.
     pub(crate) fn start(client: &TestClient, backend: &str, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_client"))
-            .arg("--database")
-            .arg(client.path())
-            .args(["--key", &client.key().to_hex(), "--backend", backend])
-            .args(more)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_client"));
+        command.arg("--database").arg(client.path());
+        command.args(["--key", &client.key().to_hex(), "--backend", backend]).args(more);
+        Self::run(command)
+    }
+
+    /// Runs a program that says JSON, a line each.
+    pub(crate) fn run(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -52,6 +53,24 @@ impl Process {
     /// What it said so far.
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.lines.lock().unwrap().clone()
+    }
+
+    /// Gives it a line to read.
+    pub(crate) async fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("it listens");
+        stdin.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Waits until it has said so many lines, and returns the last of them.
+    pub(crate) async fn said_line(&self, count: usize) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(line) = self.lines.lock().unwrap().get(count - 1) {
+                return line.clone();
+            }
+            assert!(Instant::now() < deadline, "it said only {:?}", self.lines().last());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// SIGKILL. Returns all that it said.

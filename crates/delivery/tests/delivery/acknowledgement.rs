@@ -64,6 +64,29 @@ async fn dropping_or_closing_with_an_item_out_acknowledges_nothing() {
     assert_eq!(deliver(store, Selection::all()).await, ["3", "4", "5"]);
 }
 
+/// Reported failure D2: the handler of 3 returns an error, and the error is the caller's.
+/// Shows: STR-094, STR-095, PROC-052.
+#[tokio::test]
+async fn a_handler_that_fails_acknowledges_nothing_and_its_error_arrives() {
+    async fn handle_all(consumer: &mut highwater_delivery::DefaultConsumer) -> Result<(), String> {
+        while let Some(item) = consumer.next().await.unwrap() {
+            match name(&item).as_str() {
+                "3" => return Err("the handler of the test".into()),
+                _ => continue,
+            }
+        }
+        Ok(())
+    }
+    let fixture = five().await;
+    let store = fixture.store();
+    let mut consumer = open(store, Selection::all()).await;
+    assert_eq!(handle_all(&mut consumer).await.unwrap_err(), "the handler of the test");
+    assert_eq!(d(store, A).await, 2);
+    assert_eq!(consumer.out().unwrap().number().unwrap().get(), 3);
+    drop(consumer);
+    assert_eq!(deliver(store, Selection::all()).await, ["3", "4", "5"]);
+}
+
 async fn poll_times<F: Future + Unpin>(future: &mut F, times: usize) -> Option<F::Output> {
     for _ in 0..times {
         let polled = poll_fn(|context| {

@@ -57,6 +57,46 @@ async fn the_filter_is_evaluated_against_the_conversation_at_the_handoff() {
     sound(store).await;
 }
 
+/// The message was found under one consent, and another is stored while its handoff waits for the writer: what counts is
+/// the handoff.
+/// Shows: STR-093, PROC-046, PROC-047.
+#[tokio::test]
+async fn consent_that_changes_between_finding_a_message_and_handing_it_out_counts() {
+    for (before, after, handed) in
+        [(Consent::Allowed, Consent::Denied, "b"), (Consent::Denied, Consent::Allowed, "a")]
+    {
+        let fixture = store().await;
+        let store = fixture.store().clone();
+        arrive(&store, &[(A, "a"), (B, "b")]).await;
+        consent(&store, A, before).await;
+        let mut consumer = open(&store, Selection::all().with_consent([Consent::Allowed])).await;
+        let (entered, inside) = tokio::sync::oneshot::channel();
+        let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+        let writer = store.clone();
+        let flip = tokio::spawn(async move {
+            let flipped: Result<(), DeliveryError> = writer
+                .write("flip", move |tx| {
+                    Box::pin(async move {
+                        let _ = entered.send(());
+                        let _ = gone_on.await;
+                        highwater_delivery::set_consent(tx, A, after).await
+                    })
+                })
+                .await;
+            flipped.unwrap();
+        });
+        inside.await.unwrap();
+        let mut read = Box::pin(consumer.next());
+        // It has found what there is, under the old consent, and can't get the writer.
+        assert!(tokio::time::timeout(Duration::from_millis(100), &mut read).await.is_err());
+        go_on.send(()).unwrap();
+        assert_eq!(name(&read.await.unwrap().unwrap()), handed);
+        flip.await.unwrap();
+        assert_eq!(d(&store, A).await, u64::from(handed == "b"));
+        sound(&store).await;
+    }
+}
+
 /// Shows: STR-022, STR-092.
 #[tokio::test]
 async fn a_scope_that_changes_counts_from_the_next_handoff() {

@@ -180,22 +180,103 @@ async fn an_owner_whose_lease_ran_out_unnoticed_owns_anew_and_repeats_its_item()
     assert_eq!(d(store, A).await, 2);
 }
 
-/// Takes a third of the lease in real time.
 /// Shows: STR-079, STR-096.
 #[tokio::test]
 async fn a_living_owner_renews_its_lease() {
     let fixture = store().await;
     let store = fixture.store();
-    let consumer = open(store, Selection::all()).await;
+    let lease = Duration::from_millis(300);
+    let consumer = DefaultConsumer::acquire_for(lease, store.clone(), Selection::all()).await.unwrap();
     let until = recorded(store).await.unwrap().until_ns;
-    fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
+    fixture.clock().advance(lease / 2);
     eventually(Duration::from_secs(30), async || {
         recorded(store).await.is_some_and(|owner| owner.until_ns > until)
     })
     .await;
-    fixture.clock().advance(DEFAULT_CONSUMER_LEASE / 2);
+    fixture.clock().advance(lease / 2);
     assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
     consumer.release().await.unwrap();
+}
+
+/// Whether somebody holds the first lock file, asked as another process would.
+fn locked(store: &Store) -> bool {
+    let mut path = store.path().as_os_str().to_os_string();
+    path.push(".consumer");
+    std::fs::File::open(path).unwrap().try_lock().is_err()
+}
+
+/// Whoever is told that the reader or its client is closed can open one in another process at once. Nothing of this
+/// process runs between the end and the look at the lock.
+/// Shows: STR-096, PROC-031.
+#[tokio::test]
+async fn the_lock_is_free_at_the_moment_the_consumer_ends() {
+    let fixture = store().await;
+    let store = fixture.store().clone();
+    arrive(&store, &[(A, "a")]).await;
+    let consumer = open(&store, Selection::all()).await;
+    assert!(locked(&store));
+    consumer.release().await.unwrap();
+    assert!(!locked(&store), "released");
+
+    let consumer = open(&store, Selection::all()).await;
+    drop(consumer);
+    assert!(!locked(&store), "dropped");
+
+    let kept = open(&store, Selection::all()).await;
+    assert!(locked(&store));
+    store.close().await;
+    assert!(!locked(&store), "the database is closed, and an app still has a reader of it");
+    drop(kept);
+}
+
+/// A process that starts others all the time: each has a copy of the open lock file for a moment.
+/// Shows: STR-096, PROC-031.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_that_are_being_started_hold_no_lock() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let starting = std::thread::spawn(move || {
+        while matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
+            Command::new("true").stdout(Stdio::null()).status().unwrap();
+        }
+    });
+    for _ in 0..150 {
+        drop(open(store, Selection::all()).await);
+        open(store, Selection::all()).await.release().await.unwrap();
+        assert!(!locked(store));
+    }
+    drop(stop);
+    starting.join().unwrap();
+}
+
+/// A reader that failed is over, though the app has not let go of it.
+/// Shows: PROC-031, PROC-040.
+#[tokio::test]
+async fn a_consumer_that_ended_with_an_error_keeps_nobody_out() {
+    let fixture = store().await;
+    let store = fixture.store();
+    arrive(store, &[(A, "a"), (A, "b")]).await;
+    let mut failed = open(store, Selection::all()).await;
+    assert_eq!(next(&mut failed).await, "a");
+    run(store, "ALTER TABLE delivery_positions RENAME TO delivery_test_positions").await;
+    failed.next().await.unwrap_err();
+    run(store, "ALTER TABLE delivery_test_positions RENAME TO delivery_positions").await;
+    assert_eq!(deliver(store, Selection::all()).await, ["a", "b"]);
+    assert!(matches!(failed.next().await, Err(ConsumerError::Ended)));
+    failed.release().await.unwrap();
+}
+
+async fn run(store: &Store, sql: &'static str) {
+    let done: Result<(), DeliveryError> = store
+        .write("run", move |tx| {
+            Box::pin(async move {
+                sqlx::query(sql).execute(tx.conn()).await?;
+                Ok(())
+            })
+        })
+        .await;
+    done.unwrap();
 }
 
 /// Many ask at the same moment, while the last owner's row is still there.
