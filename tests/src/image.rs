@@ -29,13 +29,19 @@ impl PeerImage {
     }
 
     async fn opened(&self, disk: Option<&Disk>) -> Peer {
-        let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+        let folder = Arc::new(folder());
         let path = folder.path().join(FILE);
         std::fs::write(&path, &self.database).expect("a copy");
         let store = open(&path, &self.key, disk).await;
         let (inbox, installation, key) = (self.inbox, self.installation, self.key.clone());
         Peer { store, inbox, installation, path, key, folder }
     }
+}
+
+/// A copy lives for one test: in memory where the system has a place for that, so that waiting for a real disk doesn't
+/// bound how many of them a test can afford.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder")
 }
 
 impl Peer {

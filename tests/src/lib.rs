@@ -20,4 +20,5 @@ pub use image::PeerImage;
 pub use inside::{Inside, Kept, Positions};
 pub use outsider::{Outsider, garbage};
 pub use peer::{Peer, ProcessReport, deletion_of, text_content};
+pub use view::Settled;
 pub use world::World;

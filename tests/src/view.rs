@@ -1,11 +1,12 @@
 //! What a client holds, for tests to compare.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use highwater_delivery::{Conversation, HistoryQuery, Order, Scope, Selection, StoredMessage};
+use highwater_delivery::{Conversation, HistoryQuery, MessageKind, Order, Scope, Selection, StoredMessage};
 use highwater_identity::AssociationState;
 use highwater_outbox::{IntentId, Outcome};
 use highwater_processing::{HeldHead, Rejection};
+use highwater_store::{DatabaseId, ReadTx, StoreError};
 use highwater_wire::proto::contents::EncodedContent;
 use highwater_wire::{Cursor, GroupId, InboxId, SequenceId, Topic};
 use prost::Message as _;
@@ -13,7 +14,40 @@ use prost::Message as _;
 use crate::Peer;
 use crate::peer::read;
 
+/// What became of a group's envelopes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The recorded rejections, in order: ids and codes.
+    pub rejections: Vec<(SequenceId, String)>,
+    /// The deliverable text messages, in delivery order.
+    pub texts: Vec<String>,
+    /// P, 0 where there is none.
+    pub processed: u64,
+    /// The held head.
+    pub held: Option<SequenceId>,
+    /// The pending envelopes, in order.
+    pub pending: Vec<SequenceId>,
+}
+
 impl Peer {
+    /// What became of the envelopes of these groups, from one snapshot.
+    pub async fn settled(&self, groups: Vec<GroupId>) -> BTreeMap<GroupId, Settled> {
+        let database = self.store.database_id();
+        read(&self.store, move |tx| {
+            Box::pin(async move {
+                let held = highwater_processing::held(tx).await.expect("held heads");
+                let mut found = BTreeMap::new();
+                for group in groups {
+                    let held = held.iter().find(|head| head.topic == Topic::group(group));
+                    let held = held.map(|head| head.sequence_id);
+                    found.insert(group, Settled { held, ..settled(tx, database, group).await });
+                }
+                Ok::<_, StoreError>(found)
+            })
+        })
+        .await
+    }
+
     /// What became of an intent.
     pub async fn outcome(&self, intent: IntentId) -> Outcome {
         read(&self.store, move |tx| Box::pin(async move { highwater_outbox::outcome(tx, intent).await }))
@@ -23,24 +57,13 @@ impl Peer {
     /// The deliverable text messages of a group, in delivery order.
     pub async fn texts(&self, group: GroupId) -> Vec<String> {
         let messages = self.messages(group).await;
-        messages
-            .iter()
-            .filter(|message| message.kind == highwater_delivery::MessageKind::Application)
-            .map(|message| {
-                let content = EncodedContent::decode(message.content.as_slice()).expect("encoded content");
-                String::from_utf8(content.content).expect("text")
-            })
-            .collect()
+        texts_of(&messages)
     }
 
     /// Every deliverable message of a group, in delivery order.
     pub async fn messages(&self, group: GroupId) -> Vec<StoredMessage> {
         let database = self.store.database_id();
-        let mut query = HistoryQuery {
-            selection: Selection { scope: Scope::Groups(BTreeSet::from([group])), ..Selection::all() },
-            order: Order::OldestFirst,
-            ..HistoryQuery::default()
-        };
+        let mut query = history_of(group);
         let mut found = Vec::new();
         loop {
             let given = query.clone();
@@ -186,4 +209,38 @@ impl Peer {
         })
         .await
     }
+}
+
+/// All of it but the held head, which isn't found by group.
+async fn settled(tx: &mut ReadTx, database: DatabaseId, group: GroupId) -> Settled {
+    let topic = Topic::group(group);
+    let rejections = highwater_processing::rejections(tx, topic).await.expect("rejections");
+    let history = highwater_delivery::history(tx, database, &history_of(group)).await.expect("a page");
+    assert!(history.more.is_none(), "a history of one page");
+    let processed = highwater_processing::processed(tx, topic).await.expect("a position");
+    Settled {
+        rejections: rejections.into_iter().map(|found| (found.sequence_id, found.code)).collect(),
+        texts: texts_of(&history.messages),
+        processed: processed.map_or(0, |processed| processed.cursor().get()),
+        held: None,
+        pending: highwater_receipt::pending_ids(tx, topic, Cursor::MAX).await.expect("pending ids"),
+    }
+}
+
+fn history_of(group: GroupId) -> HistoryQuery {
+    HistoryQuery {
+        selection: Selection { scope: Scope::Groups(BTreeSet::from([group])), ..Selection::all() },
+        order: Order::OldestFirst,
+        ..HistoryQuery::default()
+    }
+}
+
+fn texts_of(messages: &[StoredMessage]) -> Vec<String> {
+    let texts = messages.iter().filter(|message| message.kind == MessageKind::Application);
+    texts
+        .map(|message| {
+            let content = EncodedContent::decode(message.content.as_slice()).expect("encoded content");
+            String::from_utf8(content.content).expect("text")
+        })
+        .collect()
 }
