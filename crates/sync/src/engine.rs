@@ -13,13 +13,13 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::interests::{Interests, Registration, Registrations};
+use crate::interests::{Interests, Registration};
 use crate::operation::{SyncRequest, Synced};
 use crate::publisher::Publishing;
 use crate::resolver::{self, ReferenceWaits};
 use crate::{
-    CatchUp, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, Scope, SyncError, catch_up, deliver,
-    operation, processor, publisher, receiver,
+    CatchUp, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, ReceiverKind, Scope, SyncError, catch_up,
+    deliver, operation, processor, publisher, receiver,
 };
 
 /// What the drivers and operations of one engine share. Cheap to clone.
@@ -35,6 +35,7 @@ pub(crate) struct SharedState {
     pub(crate) kick: Notify,
     pub(crate) dependency_requests: Semaphore,
     pub(crate) reference_waits: ReferenceWaits,
+    pub(crate) receiver: ReceiverKind,
     registrations: Mutex<BTreeMap<Topic, Registration>>,
     elapsed: Elapsed,
 }
@@ -56,8 +57,8 @@ impl SharedState {
         });
     }
 
-    pub(crate) fn set_registrations(&self, registrations: &Registrations) {
-        *self.registrations.lock().unwrap_or_else(PoisonError::into_inner) = registrations.topics().clone();
+    pub(crate) fn set_registrations(&self, registrations: BTreeMap<Topic, Registration>) {
+        *self.registrations.lock().unwrap_or_else(PoisonError::into_inner) = registrations;
     }
 
     pub(crate) fn registrations(&self) -> BTreeMap<Topic, Registration> {
@@ -71,13 +72,21 @@ impl SharedState {
     }
 }
 
-/// Settings of an engine. There is nothing an app has to choose yet.
+/// Settings of an engine.
 #[derive(Clone, Default)]
 pub struct EngineOptions {
+    receiver: ReceiverKind,
     elapsed: Option<Elapsed>,
 }
 
 impl EngineOptions {
+    /// How envelopes are received as they are published; bidirectional by default.
+    #[must_use]
+    pub fn receiver(mut self, receiver: ReceiverKind) -> Self {
+        self.receiver = receiver;
+        self
+    }
+
     /// Has waits and budgets measured by this time since the engine's start, which must never go back, instead of the
     /// machine's: so that a test needn't sit a wait out.
     #[must_use]
@@ -89,7 +98,10 @@ impl EngineOptions {
 
 impl std::fmt::Debug for EngineOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EngineOptions").field("own_time", &self.elapsed.is_some()).finish()
+        f.debug_struct("EngineOptions")
+            .field("receiver", &self.receiver)
+            .field("own_time", &self.elapsed.is_some())
+            .finish()
     }
 }
 
@@ -132,6 +144,7 @@ impl Engine {
             kick: Notify::new(),
             dependency_requests: Semaphore::new(MAX_DEPENDENCY_REQUESTS),
             reference_waits: ReferenceWaits::default(),
+            receiver: options.receiver,
             registrations: Mutex::default(),
             elapsed: options.elapsed.unwrap_or_else(elapsed_from_now),
         });

@@ -2,8 +2,8 @@
 //!
 //! An [`Engine`] runs four small drivers over one database and one backend connection:
 //!
-//! - the **receiver** keeps a bidirectional stream open while somebody is interested, registers topics at their durable
-//!   F, and admits what arrives;
+//! - the **receiver** keeps a stream open while somebody is interested, bidirectional or static ones as it is told,
+//!   registers topics at their durable F, and admits what arrives;
 //! - the **processor** attempts pending envelopes and Welcomes, and has their needs resolved;
 //! - the **publisher** prepares and publishes what the outbox holds;
 //! - **operations** (an explicit sync, a send that waits) fix their targets, query what no receiver supplies, and wait.
@@ -24,6 +24,7 @@
 
 mod admission;
 mod backoff;
+mod bidirectional;
 mod catch_up;
 mod deliver;
 mod engine;
@@ -37,6 +38,8 @@ mod processor;
 mod publisher;
 mod receiver;
 mod resolver;
+mod static_receiver;
+mod static_streams;
 
 pub use backoff::Backoff;
 pub use catch_up::{CatchUp, ConnectionState, ProcessingState, RegistrationState, TopicStatus};
@@ -46,6 +49,7 @@ pub use error::SyncError;
 pub use interests::{Interest, Scope};
 pub use obligation::{Cause, Obligation};
 pub use operation::{SyncRequest, Synced};
+pub use receiver::ReceiverKind;
 
 use std::time::Duration;
 

@@ -1,19 +1,28 @@
-//! The receiver driver: one bidirectional session at a time, reopened with backoff while anybody is interested.
+//! The receiver driver: one session at a time, of either kind, reopened with backoff while anybody is interested.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use highwater_delivery::ConversationState;
-use highwater_transport::{Receiver, ReceiverEnd, ReceiverEvent};
-use highwater_wire::{Cursor, OrderedPrefix, Topic};
+use highwater_wire::{Cursor, Topic};
 
-use crate::admission::{Admitted, admit};
 use crate::engine::Shared;
-use crate::interests::{Registrations, desired};
-use crate::{Backoff, ConnectionState, SyncError};
+use crate::interests::desired;
+use crate::{Backoff, ConnectionState, SyncError, bidirectional, static_receiver};
 
 /// How often interests, paused topics and budgets are looked at again. Activated groups must be selected within 250 ms.
 const RECONCILE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How envelopes are received as they are published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReceiverKind {
+    /// Over one stream in both directions, on which topics are added and removed.
+    #[default]
+    Bidirectional,
+    /// Over streams from the backend alone, each with the topics it was opened with, for networks and proxies that
+    /// don't let a stream in both directions pass. When the topics change, a stream is replaced.
+    Static,
+}
 
 pub(crate) async fn run(shared: Shared) {
     let mut backoff = Backoff::new();
@@ -32,8 +41,11 @@ pub(crate) async fn run(shared: Shared) {
             ConnectionState::Reconnecting
         });
         first = false;
-        let ended = session(&shared, &mut backoff).await;
-        shared.set_registrations(&Registrations::default());
+        let ended = match shared.receiver {
+            ReceiverKind::Bidirectional => bidirectional::session(&shared, &mut backoff).await,
+            ReceiverKind::Static => static_receiver::session(&shared, &mut backoff).await,
+        };
+        shared.set_registrations(BTreeMap::new());
         match ended {
             Ended::Unneeded => {
                 first = true;
@@ -75,7 +87,8 @@ async fn wait_observing(shared: &Shared, wait: Duration) {
     }
 }
 
-enum Ended {
+/// Why a session is over.
+pub(crate) enum Ended {
     /// Nobody is interested any more, or the engine ends.
     Unneeded,
     Failed {
@@ -90,167 +103,71 @@ impl<E: Into<SyncError>> From<E> for Ended {
     }
 }
 
-async fn session(shared: &Shared, backoff: &mut Backoff) -> Ended {
-    let opened = tokio::select! {
-        _ = shared.cancel.cancelled() => return Ended::Unneeded,
-        opened = shared.connection.open_receiver() => opened,
-    };
-    let receiver = match opened {
-        Ok(receiver) => receiver,
-        Err(error) => return error.into(),
-    };
-    let mut session = Session {
-        shared,
-        receiver,
-        registrations: Registrations::default(),
-        started: false,
-        active_since: None,
-    };
-    match session.run(backoff).await {
-        Ok(()) => Ended::Unneeded,
-        Err(ended) => ended,
-    }
+/// The topics that somebody is interested in now.
+pub(crate) async fn desired_topics(shared: &Shared) -> Result<BTreeSet<Topic>, SyncError> {
+    let (active, welcome) = shared
+        .store
+        .read("interests", |tx| {
+            Box::pin(async move {
+                let active = highwater_delivery::conversations(tx)
+                    .await?
+                    .into_iter()
+                    .filter(|found| found.state == ConversationState::Active)
+                    .map(|found| found.group)
+                    .collect();
+                let welcome = highwater_mls::installation(tx)
+                    .await?
+                    .map(|installation| Topic::welcome(installation.key));
+                Ok::<_, SyncError>((active, welcome))
+            })
+        })
+        .await?;
+    Ok(desired(&shared.interests.scopes(), &active, welcome))
 }
 
-struct Session<'a> {
-    shared: &'a Shared,
-    receiver: Receiver,
-    registrations: Registrations,
-    started: bool,
+/// Each topic with its durable F.
+pub(crate) async fn from_received(
+    shared: &Shared,
+    topics: Vec<Topic>,
+) -> Result<Vec<(Topic, Cursor)>, SyncError> {
+    shared
+        .store
+        .read("received", move |tx| {
+            Box::pin(async move {
+                let received = highwater_receipt::received_many(tx, &topics).await?;
+                let from = |topic: Topic| (topic, received.get(&topic).map_or(Cursor::ZERO, |f| f.cursor()));
+                Ok(topics.into_iter().map(from).collect())
+            })
+        })
+        .await
+}
+
+/// Whether a topic that was paused may receive again.
+pub(crate) async fn has_room(shared: &Shared, topic: Topic) -> Result<bool, SyncError> {
+    shared
+        .store
+        .read("room", move |tx| Box::pin(async move { Ok(highwater_receipt::may_receive(tx, topic).await?) }))
+        .await
+}
+
+/// When interests, paused topics and budgets are looked at.
+pub(crate) fn ticks() -> tokio::time::Interval {
+    let mut tick = tokio::time::interval(RECONCILE_INTERVAL);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    tick
+}
+
+/// How long a session has had every registration it should have.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
     active_since: Option<Duration>,
 }
 
-impl Session<'_> {
-    async fn run(&mut self, backoff: &mut Backoff) -> Result<(), Ended> {
-        let mut tick = tokio::time::interval(RECONCILE_INTERVAL);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = self.shared.cancel.cancelled() => return Ok(()),
-                event = self.receiver.next() => self.on(event).await?,
-                _ = tick.tick() => {
-                    if self.shared.interests.scopes().is_empty() {
-                        return Ok(());
-                    }
-                    if self.started {
-                        self.reconcile().await?;
-                    }
-                    self.observe(backoff);
-                }
-            }
-        }
-    }
-
-    async fn on(&mut self, event: ReceiverEvent) -> Result<(), Ended> {
-        match event {
-            ReceiverEvent::Started { .. } => {
-                self.started = true;
-                self.shared.connection_state(ConnectionState::Connected);
-                self.reconcile().await
-            }
-            ReceiverEvent::Applied { targets, .. } => {
-                for (topic, target) in targets {
-                    self.registrations.acknowledged(topic, target);
-                }
-                self.shared.set_registrations(&self.registrations);
-                Ok(())
-            }
-            ReceiverEvent::Received(prefixes) => {
-                for prefix in prefixes {
-                    self.admit(prefix).await?;
-                }
-                Ok(())
-            }
-            ReceiverEvent::Ended(ReceiverEnd::Failed(error)) => Err(error.into()),
-            ReceiverEvent::Ended(_) => Err(Ended::Failed { error: None }),
-            // An event of a later transport that this driver has no use for.
-            _ => Ok(()),
-        }
-    }
-
-    async fn admit(&mut self, prefix: OrderedPrefix) -> Result<(), Ended> {
-        let topic = prefix.topic();
-        let leave = match admit(&self.shared.store, prefix).await? {
-            Admitted::All(_) => false,
-            Admitted::Paused(_) => self.registrations.pause(topic),
-            Admitted::Gap(_) => self.registrations.restart(topic),
-        };
-        if leave {
-            self.receiver.update(Vec::new(), vec![topic])?;
-            self.shared.set_registrations(&self.registrations);
-        }
-        Ok(())
-    }
-
-    /// Makes the session's topics those that are desired now, each added at its durable F (STR-036).
-    async fn reconcile(&mut self) -> Result<(), Ended> {
-        let desired = self.desired().await?;
-        self.resume_paused().await?;
-        let changes = self.registrations.reconcile(&desired);
-        if changes.adds.is_empty() && changes.removes.is_empty() {
-            return Ok(());
-        }
-        let topics = changes.adds;
-        let adds = self
-            .shared
-            .store
-            .read("received", move |tx| {
-                Box::pin(async move {
-                    let received = highwater_receipt::received_many(tx, &topics).await?;
-                    let from =
-                        |topic: Topic| (topic, received.get(&topic).map_or(Cursor::ZERO, |f| f.cursor()));
-                    Ok::<_, SyncError>(topics.into_iter().map(from).collect())
-                })
-            })
-            .await?;
-        self.receiver.update(adds, changes.removes)?;
-        self.shared.set_registrations(&self.registrations);
-        Ok(())
-    }
-
-    async fn desired(&self) -> Result<BTreeSet<Topic>, SyncError> {
-        let (active, welcome) = self
-            .shared
-            .store
-            .read("interests", |tx| {
-                Box::pin(async move {
-                    let active = highwater_delivery::conversations(tx)
-                        .await?
-                        .into_iter()
-                        .filter(|found| found.state == ConversationState::Active)
-                        .map(|found| found.group)
-                        .collect();
-                    let welcome = highwater_mls::installation(tx)
-                        .await?
-                        .map(|installation| Topic::welcome(installation.key));
-                    Ok::<_, SyncError>((active, welcome))
-                })
-            })
-            .await?;
-        Ok(desired(&self.shared.interests.scopes(), &active, welcome))
-    }
-
-    async fn resume_paused(&mut self) -> Result<(), SyncError> {
-        for topic in self.registrations.paused() {
-            let room = self
-                .shared
-                .store
-                .read("room", move |tx| {
-                    Box::pin(async move { highwater_receipt::may_receive(tx, topic).await })
-                })
-                .await?;
-            if room {
-                self.registrations.resume(topic);
-            }
-        }
-        Ok(())
-    }
-
+impl Health {
     /// Recovery counts as sustained only after all registrations stayed active for long enough (PROC-038).
-    fn observe(&mut self, backoff: &mut Backoff) {
-        let now = self.shared.now();
-        let all_active = self.started && self.registrations.all_active();
-        self.shared.interests.observe(now, all_active);
+    pub(crate) fn observe(&mut self, shared: &Shared, all_active: bool, backoff: &mut Backoff) {
+        let now = shared.now();
+        shared.interests.observe(now, all_active);
         self.active_since = if all_active { self.active_since.or(Some(now)) } else { None };
         if self.active_since.is_some_and(|since| now - since >= crate::SUSTAINED_RECOVERY) {
             backoff.sustained();

@@ -1,7 +1,7 @@
 //! One connection to one backend, and what can be said about everything that comes back over it.
 //!
-//! Owns: ordered reads, newest-envelope reads, publishes, identity look-ups, and one bidirectional
-//! receiver session with the way it ended.
+//! Owns: ordered reads, newest-envelope reads, publishes, identity look-ups, and single receiver
+//! sessions, bidirectional and static, with the way they ended.
 //!
 //! Invariants:
 //! - Ordered envelopes leave this crate only as [`OrderedPrefix`](highwater_wire::OrderedPrefix)es,
@@ -20,18 +20,23 @@
 mod arrived;
 mod connection;
 mod error;
+mod fetched;
 mod identity;
 mod pace;
 mod publish;
 mod query;
 mod receiver;
 mod session;
+mod static_receiver;
+mod static_session;
 mod status;
 
 pub use connection::{ConnectOptions, Connection};
 pub use error::{PublishRefusal, RefusalReason, TransportError};
+pub use fetched::{MAX_FETCHED_BYTES, MAX_FETCHED_ROWS};
 pub use identity::WalletSignature;
 pub use publish::PublishReceipt;
 pub use query::QueryPage;
-pub use receiver::{MAX_FETCHED_BYTES, MAX_FETCHED_ROWS, Receiver, ReceiverEnd, ReceiverEvent};
+pub use receiver::{Receiver, ReceiverEnd, ReceiverEvent};
 pub use session::UpdateId;
+pub use static_receiver::{StaticEvent, StaticReceiver};

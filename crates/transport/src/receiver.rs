@@ -7,32 +7,25 @@ use std::time::Duration;
 use highwater_wire::limits::KEEPALIVE_INTERVAL;
 use highwater_wire::proto::backend::{Pong, SubscribeRequest, SubscribeResponse, subscribe_request};
 use highwater_wire::{Cursor, OrderedPrefix, Topic};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+use crate::fetched::{Budget, Buffered, room};
 use crate::pace::Pace;
 use crate::session::{Heard, Session, UpdateId};
 use crate::{Connection, TransportError};
 
-/// Envelopes that may have arrived on a session without having been taken by
-/// [`Receiver::next`]. One frame is taken in whole even if it alone has more.
-pub const MAX_FETCHED_ROWS: usize = 256;
-/// Bytes, payloads and metadata, that may have arrived on a session without having been taken.
-pub const MAX_FETCHED_BYTES: u64 = 64 * 1024 * 1024;
-
 /// Silent intervals after which a session is given up.
-const SILENT_INTERVALS: u32 = 3;
+pub(crate) const SILENT_INTERVALS: u32 = 3;
 /// Requests that may wait for HTTP/2 flow control.
 const REQUEST_QUEUE: usize = 16;
 /// Answers that may wait behind those before reading stops.
 const MAX_WAITING_REQUESTS: usize = 64;
 /// For the reason to arrive after the call stopped taking requests.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-const BYTES_PER_PERMIT: u64 = 1024;
-const BYTE_PERMITS: u32 = (MAX_FETCHED_BYTES / BYTES_PER_PERMIT) as u32;
 
 /// What happened on a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +78,7 @@ impl ReceiverEnd {
 pub struct Receiver {
     session: Arc<Mutex<Session>>,
     updates: mpsc::UnboundedSender<subscribe_request::Request>,
-    events: mpsc::UnboundedReceiver<Buffered>,
+    events: mpsc::UnboundedReceiver<Buffered<ReceiverEvent>>,
     driver: JoinHandle<()>,
     ended: Option<ReceiverEnd>,
 }
@@ -186,53 +179,6 @@ fn lock(session: &Mutex<Session>) -> MutexGuard<'_, Session> {
     session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An event with its share of the budget, given back when it is taken.
-#[derive(Debug)]
-struct Buffered {
-    event: ReceiverEvent,
-    _share: Option<Share>,
-}
-
-impl From<ReceiverEvent> for Buffered {
-    fn from(event: ReceiverEvent) -> Self {
-        Self { event, _share: None }
-    }
-}
-
-#[derive(Debug)]
-struct Share {
-    _rows: OwnedSemaphorePermit,
-    _bytes: OwnedSemaphorePermit,
-}
-
-/// Bounds what has arrived and wasn't taken.
-#[derive(Debug)]
-struct Budget {
-    rows: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
-}
-
-impl Budget {
-    fn new() -> Self {
-        Self {
-            rows: Arc::new(Semaphore::new(MAX_FETCHED_ROWS)),
-            bytes: Arc::new(Semaphore::new(BYTE_PERMITS as usize)),
-        }
-    }
-
-    /// Waits for room. What exceeds the whole budget waits for all of it.
-    async fn share(&self, prefixes: &[OrderedPrefix]) -> Option<Share> {
-        let rows: usize = prefixes.iter().map(OrderedPrefix::len).sum();
-        let bytes: u64 = prefixes.iter().map(OrderedPrefix::stored_bytes).sum();
-        let rows = rows.min(MAX_FETCHED_ROWS) as u32;
-        let bytes = bytes.div_ceil(BYTES_PER_PERMIT).min(BYTE_PERMITS.into()) as u32;
-        Some(Share {
-            _rows: Arc::clone(&self.rows).acquire_many_owned(rows).await.ok()?,
-            _bytes: Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()?,
-        })
-    }
-}
-
 /// The task that talks. Reads only while it holds no frame that has no room yet, so that pings are
 /// answered however slow the owner is, as long as no more than one frame too many has arrived.
 struct Driver {
@@ -242,7 +188,7 @@ struct Driver {
     outbox: VecDeque<subscribe_request::Request>,
     updates: mpsc::UnboundedReceiver<subscribe_request::Request>,
     pace: Pace,
-    events: mpsc::UnboundedSender<Buffered>,
+    events: mpsc::UnboundedSender<Buffered<ReceiverEvent>>,
     budget: Budget,
     held: Option<Vec<OrderedPrefix>>,
     silence_limit: Duration,
@@ -359,8 +305,4 @@ async fn paced(
         tokio::time::sleep_until(ready_at).await;
     }
     updates.recv().await
-}
-
-async fn room(budget: &Budget, held: Option<&[OrderedPrefix]>) -> Option<Share> {
-    budget.share(held?).await
 }
