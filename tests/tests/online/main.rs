@@ -7,6 +7,7 @@
 
 mod capacity;
 mod closing;
+mod disappearing;
 mod frozen;
 mod handing_out;
 mod identity_wait;
