@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use highwater_store::{DatabaseKey, Migrations, OpenOptions, Store};
+use highwater_sync::ReceiverKind;
 
 use crate::network::Network;
 use crate::registration::{self, AnySigner};
@@ -35,6 +36,7 @@ pub struct ClientBuilder {
     backend: Option<String>,
     signer: Option<Box<dyn AnySigner>>,
     nonce: u64,
+    receiver: ReceiverKind,
 }
 
 impl ClientBuilder {
@@ -63,6 +65,14 @@ impl ClientBuilder {
         self
     }
 
+    /// How envelopes are received as they are published. The default is one stream in both directions; take
+    /// [`ReceiverKind::Static`] where that doesn't get through, behind a proxy or a gateway that knows streams from the
+    /// server only.
+    pub fn receiver(mut self, receiver: ReceiverKind) -> Self {
+        self.receiver = receiver;
+        self
+    }
+
     /// Opens the database, and registers its installation if that hasn't been done.
     ///
     /// Opening a registered database needs no signer and never touches the network. Otherwise the installation's key is
@@ -77,7 +87,7 @@ impl ClientBuilder {
         let options =
             OpenOptions::new(database.path, database.key, migrations()).create(self.signer.is_some());
         let store = Store::open(options).await?;
-        let network = Arc::new(Network::new(store.clone(), self.backend));
+        let network = Arc::new(Network::new(store.clone(), self.backend, self.receiver));
         let ready = registration::ensure(&store, &network, self.signer.as_deref(), self.nonce).await;
         match ready {
             Ok(me) => Ok(Client::new(store, network, me)),

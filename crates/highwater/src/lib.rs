@@ -87,7 +87,8 @@ pub use highwater_delivery::{Consent, ConversationKind, ConversationState, Deliv
 pub use highwater_outbox::Outcome;
 pub use highwater_store::{DatabaseId, DatabaseKey, Violation};
 pub use highwater_sync::{
-    CatchUp, Cause, ConnectionState, Obligation, ProcessingState, RegistrationState, TopicStatus,
+    CatchUp, Cause, ConnectionState, Obligation, ProcessingState, ReceiverKind, RegistrationState,
+    TopicStatus,
 };
 pub use highwater_wire::{
     Cursor, GroupId, IdError, InboxId, InstallationKey, MessageId, SequenceId, Topic, TopicKind,

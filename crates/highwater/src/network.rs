@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use highwater_store::Store;
-use highwater_sync::{Engine, EngineOptions};
+use highwater_sync::{Engine, EngineOptions, ReceiverKind};
 use highwater_transport::{ConnectOptions, Connection};
 use tokio::sync::Mutex;
 
@@ -15,6 +15,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 pub(crate) struct Network {
     store: Store,
     backend: Option<String>,
+    receiver: ReceiverKind,
     state: Mutex<State>,
 }
 
@@ -25,8 +26,8 @@ enum State {
 }
 
 impl Network {
-    pub(crate) fn new(store: Store, backend: Option<String>) -> Self {
-        Self { store, backend, state: Mutex::new(State::NotStarted) }
+    pub(crate) fn new(store: Store, backend: Option<String>, receiver: ReceiverKind) -> Self {
+        Self { store, backend, receiver, state: Mutex::new(State::NotStarted) }
     }
 
     /// Whether there is a backend to talk to at all.
@@ -45,7 +46,8 @@ impl Network {
                 let options =
                     ConnectOptions { connect_timeout: CONNECT_TIMEOUT, ..ConnectOptions::default() };
                 let connection = Connection::connect(backend, options)?;
-                let engine = Engine::start(self.store.clone(), connection, EngineOptions::default());
+                let options = EngineOptions::default().receiver(self.receiver);
+                let engine = Engine::start(self.store.clone(), connection, options);
                 *state = State::Running(engine.clone());
                 Ok(engine)
             }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 
-use highwater::{Client, Database, DatabaseKey, LocalWallet};
+use highwater::{Client, Database, DatabaseKey, LocalWallet, ReceiverKind};
 use tempfile::TempDir;
 
 /// A client with a database of its own in a temporary folder. Dereferences to the open client.
@@ -12,6 +12,7 @@ pub struct TestClient {
     key: [u8; 32],
     wallet: [u8; 32],
     url: String,
+    receiver: ReceiverKind,
     client: Option<Client>,
 }
 
@@ -28,8 +29,14 @@ impl TestClient {
 
     async fn of_wallet(wallet: [u8; 32], url: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder can be made");
-        let mut client =
-            Self { dir, key: LocalWallet::generate().to_bytes(), wallet, url: url.to_owned(), client: None };
+        let mut client = Self {
+            dir,
+            key: LocalWallet::generate().to_bytes(),
+            wallet,
+            url: url.to_owned(),
+            receiver: ReceiverKind::default(),
+            client: None,
+        };
         let signer = LocalWallet::from_bytes(&wallet).expect("a wallet's own key");
         let opened = client.builder().signer(signer).open().await;
         client.client = Some(opened.expect("the client registers"));
@@ -38,7 +45,10 @@ impl TestClient {
 
     fn builder(&self) -> highwater::ClientBuilder {
         let key = DatabaseKey::from_bytes(self.key);
-        Client::builder().database(Database::file(self.path(), key)).backend(&self.url)
+        Client::builder()
+            .database(Database::file(self.path(), key))
+            .backend(&self.url)
+            .receiver(self.receiver)
     }
 
     /// The database's file.
@@ -54,6 +64,11 @@ impl TestClient {
     /// Talks to this address from the next [`open`](Self::open) on.
     pub fn set_backend(&mut self, url: &str) {
         url.clone_into(&mut self.url);
+    }
+
+    /// Receives in this way from the next [`open`](Self::open) on.
+    pub fn set_receiver(&mut self, receiver: ReceiverKind) {
+        self.receiver = receiver;
     }
 
     /// Closes the client.

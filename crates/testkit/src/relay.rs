@@ -10,7 +10,7 @@ use highwater_wire::limits::{MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 use highwater_wire::proto::backend::{
     GetInboxIdsRequest, GetInboxIdsResponse, PublishRequest, PublishResponse, QueryNewestRequest,
     QueryNewestResponse, QueryRequest, QueryResponse, ServerEnvelope, SubscribeRequest, SubscribeResponse,
-    SubscribeStaticRequest, SubscribeStaticResponse, VerifySmartContractWalletSignaturesRequest,
+    SubscribeStaticRequest, SubscribeStaticResponse, TopicQuery, VerifySmartContractWalletSignaturesRequest,
     VerifySmartContractWalletSignaturesResponse,
     identity_service_client::IdentityServiceClient,
     identity_service_server::{IdentityService, IdentityServiceServer},
@@ -21,6 +21,7 @@ use highwater_wire::proto::backend::{
     subscribe_request, subscribe_response,
     subscribe_service_client::SubscribeServiceClient,
     subscribe_service_server::{SubscribeService, SubscribeServiceServer},
+    subscribe_static_response,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -37,6 +38,10 @@ pub struct Traffic {
     pub registered: Vec<(Topic, u64)>,
     /// The envelopes handed to the client, by sessions and queries, by topic.
     pub envelopes: BTreeMap<Topic, Vec<u64>>,
+    /// How many bidirectional sessions were opened.
+    pub sessions: u64,
+    /// How many static sessions were opened.
+    pub static_sessions: u64,
     /// How many `Query` calls were made.
     pub queries: u64,
     /// How many `Publish` calls were made.
@@ -195,7 +200,11 @@ impl State {
         let Some(subscribe_request::Request::Update(update)) = &request.request else {
             return;
         };
-        for add in &update.adds {
+        self.registered(&update.adds);
+    }
+
+    fn registered(&self, adds: &[TopicQuery]) {
+        for add in adds {
             let cursor = add.cursor.as_ref().map_or(0, |cursor| cursor.sequence_id);
             if let Some(topic) = add.topic.as_ref().and_then(|topic| Topic::from_bytes(&topic.topic).ok()) {
                 self.traffic(|traffic| traffic.registered.push((topic, cursor)));
@@ -298,6 +307,7 @@ impl SubscribeService for Forward {
         &self,
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
+        self.0.traffic(|traffic| traffic.sessions += 1);
         let mut asked = request.into_inner();
         let (requests, outgoing) = mpsc::channel(16);
         let state = Arc::clone(&self.0);
@@ -321,10 +331,22 @@ impl SubscribeService for Forward {
         &self,
         request: Request<SubscribeStaticRequest>,
     ) -> Result<Response<Self::SubscribeStaticStream>, Status> {
+        let request = request.into_inner();
+        self.0.traffic(|traffic| traffic.static_sessions += 1);
+        self.0.registered(&request.topics);
         let frames = SubscribeServiceClient::new(self.0.backend.clone())
+            .max_encoding_message_size(MAX_REQUEST_BYTES)
             .max_decoding_message_size(MAX_RESPONSE_BYTES)
-            .subscribe_static(request.into_inner())
-            .await?;
-        Ok(Response::new(Box::pin(frames.into_inner())))
+            .subscribe_static(request)
+            .await?
+            .into_inner();
+        let state = Arc::clone(&self.0);
+        Ok(Response::new(Box::pin(frames.map(move |frame| {
+            frame.inspect(|frame| {
+                if let Some(subscribe_static_response::Response::Messages(messages)) = &frame.response {
+                    state.traffic(|traffic| traffic.count(&messages.envelopes));
+                }
+            })
+        }))))
     }
 }

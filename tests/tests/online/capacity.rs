@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use highwater::{Content, Group, MessageStream, RegistrationState, Topic};
+use highwater::{Content, Group, MessageStream, ReceiverKind, RegistrationState, Topic};
 use highwater_testkit::{Relay, TestBackend, TestClient, eventually};
 use highwater_tests::{Inside, Outsider, garbage};
 use tokio::time::Instant;
@@ -28,11 +28,13 @@ struct Blocked {
 }
 
 impl Blocked {
-    async fn set(groups: usize) -> Self {
+    async fn set(groups: usize, receiver: ReceiverKind) -> Self {
         let backend = TestBackend::start().await;
         let relay = Relay::to(backend.address()).await;
         let alice = TestClient::new(&backend.url()).await;
-        let bob = TestClient::new(&relay.url()).await;
+        let mut bob = TestClient::new(&relay.url()).await;
+        bob.set_receiver(receiver);
+        bob.reopen().await;
         let carol = TestClient::new(&backend.url()).await.inbox_id();
         let mut held = Vec::new();
         for _ in 0..groups {
@@ -95,7 +97,19 @@ async fn texts(stream: &mut MessageStream, groups: &[Group], each: usize) -> BTr
 /// Shows: STR-063, PROC-013, PROC-020.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_topic_pauses_alone_and_goes_on_where_it_stopped_without_being_asked() {
-    let case = Blocked::set(1).await;
+    a_full_topic_pauses_alone_and_goes_on(ReceiverKind::Bidirectional).await;
+}
+
+/// On a static stream a topic can't be taken off: what comes for it is dropped, and queried when there is room.
+///
+/// Shows: STR-052, STR-063, PROC-013, PROC-020.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_topic_of_a_static_stream_goes_on_where_it_stopped_without_being_asked() {
+    a_full_topic_pauses_alone_and_goes_on(ReceiverKind::Static).await;
+}
+
+async fn a_full_topic_pauses_alone_and_goes_on(receiver: ReceiverKind) {
+    let case = Blocked::set(1, receiver).await;
     let held = &case.held[0];
     let topic = Topic::group(held.id());
     let inside = Inside::open(&case.bob.path(), &case.bob.key()).await;
@@ -135,7 +149,7 @@ async fn a_full_topic_pauses_alone_and_goes_on_where_it_stopped_without_being_as
 /// Shows: STR-063, PROC-013, PROC-020.
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_full_topics_do_not_stop_a_ninth() {
-    let case = Blocked::set(8).await;
+    let case = Blocked::set(8, ReceiverKind::Bidirectional).await;
     let inside = Inside::open(&case.bob.path(), &case.bob.key()).await;
     let mut stream = case.bob.messages().open().await.unwrap();
     for group in &case.held {

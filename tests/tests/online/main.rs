@@ -16,6 +16,7 @@ mod owners;
 mod process;
 mod readers;
 mod shared;
+mod static_streams;
 mod traffic;
 
 /// The size of a run: in CI, or when there is time.
