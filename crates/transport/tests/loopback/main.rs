@@ -9,4 +9,5 @@ mod publish;
 mod query;
 mod receiver;
 mod scripted;
+mod static_receiver;
 mod tls;

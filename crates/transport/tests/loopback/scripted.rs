@@ -23,6 +23,7 @@ use highwater_wire::proto::backend::{
     subscribe_request::Request as Asked,
     subscribe_response::{Applied, Messages, Response as Frame, Started},
     subscribe_service_server::{SubscribeService, SubscribeServiceServer},
+    subscribe_static_response,
 };
 use highwater_wire::{Cursor, GroupId, MessageHash, Topic};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,6 +52,7 @@ pub(crate) struct Script {
     pub(crate) verify:
         Answer<VerifySmartContractWalletSignaturesRequest, VerifySmartContractWalletSignaturesResponse>,
     pub(crate) session: Arc<dyn Fn(Call) -> Boxed<()> + Send + Sync>,
+    pub(crate) static_session: Arc<dyn Fn(StaticCall) -> Boxed<()> + Send + Sync>,
 }
 
 impl Default for Script {
@@ -62,6 +64,9 @@ impl Default for Script {
             get_inbox_ids: unscripted(),
             verify: unscripted(),
             session: Arc::new(|call| Box::pin(async move { call.fail(Code::Unimplemented).await })),
+            static_session: Arc::new(|call| {
+                Box::pin(async move { call.fail_with(Status::unimplemented("not scripted")).await })
+            }),
         }
     }
 }
@@ -86,6 +91,46 @@ pub(crate) fn session<F: Future<Output = ()> + Send + 'static>(
 ) -> Script {
     let session: Arc<dyn Fn(Call) -> Boxed<()> + Send + Sync> = Arc::new(move |call| Box::pin(session(call)));
     Script { session, ..Script::default() }
+}
+
+/// What a static session does once it is accepted.
+pub(crate) fn static_session<F: Future<Output = ()> + Send + 'static>(
+    session: impl Fn(StaticCall) -> F + Send + Sync + 'static,
+) -> Script {
+    let static_session: Arc<dyn Fn(StaticCall) -> Boxed<()> + Send + Sync> =
+        Arc::new(move |call| Box::pin(session(call)));
+    Script { static_session, ..Script::default() }
+}
+
+/// The backend's side of one SubscribeStatic.
+pub(crate) struct StaticCall {
+    pub(crate) topics: Vec<backend::TopicQuery>,
+    frames: mpsc::Sender<Result<SubscribeStaticResponse, Status>>,
+}
+
+impl StaticCall {
+    pub(crate) async fn send(&self, response: subscribe_static_response::Response) {
+        // The client may be gone; then nothing is sent any more.
+        let _ = self.frames.send(Ok(SubscribeStaticResponse { response: Some(response) })).await;
+    }
+
+    /// Starts, with targets of zero.
+    pub(crate) async fn start(&self, keepalive_interval_ms: u32) {
+        let target =
+            |of: &backend::TopicQuery| CatchupTarget { topic: of.topic.clone(), through_sequence_id: 0 };
+        let targets = self.topics.iter().map(target).collect();
+        let started = subscribe_static_response::Started { keepalive_interval_ms, targets };
+        self.send(subscribe_static_response::Response::Started(started)).await;
+    }
+
+    pub(crate) async fn fail_with(self, status: Status) {
+        let _ = self.frames.send(Err(status)).await;
+    }
+
+    /// Stays open and silent until the client goes.
+    pub(crate) async fn idle(self) {
+        self.frames.closed().await;
+    }
 }
 
 /// The backend's side of one Subscribe.
@@ -200,9 +245,11 @@ impl SubscribeService for Services {
 
     async fn subscribe_static(
         &self,
-        _: Request<SubscribeStaticRequest>,
+        request: Request<SubscribeStaticRequest>,
     ) -> Result<Response<Self::SubscribeStaticStream>, Status> {
-        Err(Status::unimplemented("not scripted"))
+        let (frames, outgoing) = mpsc::channel(1);
+        tokio::spawn((self.0.static_session)(StaticCall { topics: request.into_inner().topics, frames }));
+        Ok(Response::new(ReceiverStream::new(outgoing)))
     }
 }
 
