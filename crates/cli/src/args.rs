@@ -57,6 +57,9 @@ pub(crate) struct HomeArgs {
     /// The backend, instead of the one that `init` stored.
     #[arg(long, value_name = "URL", value_parser = backend_url)]
     pub(crate) backend: Option<String>,
+    /// Receive over streams from the backend alone, where one in both directions doesn't get through a proxy.
+    #[arg(long = "static")]
+    pub(crate) static_streams: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use highwater::{Client, Database, DatabaseKey, LocalWallet};
+use highwater::{Client, Database, DatabaseKey, LocalWallet, ReceiverKind};
 use serde::{Deserialize, Serialize};
 
 use crate::args::HomeArgs;
@@ -28,6 +28,7 @@ struct Settings {
 pub(crate) struct Home {
     dir: PathBuf,
     backend: Option<String>,
+    receiver: ReceiverKind,
 }
 
 impl Home {
@@ -37,7 +38,8 @@ impl Home {
         if !home.path(DATABASE_KEY).is_file() {
             return Err(no_home(&args.home));
         }
-        Ok(Self { backend: args.backend.clone().or(home.backend), dir: home.dir })
+        let receiver = if args.static_streams { ReceiverKind::Static } else { home.receiver };
+        Ok(Self { backend: args.backend.clone().or(home.backend), receiver, ..home })
     }
 
     /// Makes the home, or goes on where an earlier attempt was cut short. Each file appears whole or not at all, and
@@ -61,7 +63,7 @@ impl Home {
         }
         home.put_new(DATABASE_KEY, || key_text(&DatabaseKey::generate().to_hex()))?;
         home.put_new(WALLET_KEY, || key_text(&hex::encode(LocalWallet::generate().to_bytes())))?;
-        let home = Self { dir: home.dir, backend: Some(backend) };
+        let home = Self { backend: Some(backend), ..home };
         home.store_settings()?;
         Ok(home)
     }
@@ -81,7 +83,7 @@ impl Home {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed("read", &settings, &error)),
         };
-        Ok(Self { dir: dir.to_owned(), backend })
+        Ok(Self { dir: dir.to_owned(), backend, receiver: ReceiverKind::default() })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -104,7 +106,8 @@ impl Home {
 
     fn builder(&self) -> Result<highwater::ClientBuilder, Failure> {
         let key = DatabaseKey::from_bytes(self.key(&self.path(DATABASE_KEY))?);
-        let builder = Client::builder().database(Database::file(self.path(DATABASE), key));
+        let builder =
+            Client::builder().database(Database::file(self.path(DATABASE), key)).receiver(self.receiver);
         Ok(match &self.backend {
             Some(backend) => builder.backend(backend),
             None => builder,

@@ -26,6 +26,7 @@ const TEXTS: usize = 500;
 async fn a_client_killed_at_any_moment_ends_as_one_that_never_was() {
     let kills = size(50, 500);
     let mut course = Course::set().await;
+    course.repeat_a_commit().await;
     for kill in 1..=kills {
         course.live_and_die(TEXTS * kill / kills).await;
         course.look_inside().await;
@@ -179,8 +180,16 @@ impl Course {
         vec![garbage(id, epoch, &[1; 40]), garbage(id, epoch + 9, &[2; 40]), garbage(id, epoch, &[3])]
     }
 
-    /// Something that is on the topic already, word for word and with a bit turned. A commit among them is one of a
-    /// past epoch.
+    /// A commit twice: the second time it is one of a past epoch. Chance alone picks one too rarely.
+    async fn repeat_a_commit(&mut self) {
+        let group = self.groups[0];
+        let before = self.outsider.stored(group).await.len();
+        self.change(group).await;
+        let commits = self.outsider.stored(group).await.split_off(before);
+        self.publish(group, commits.into_iter().map(|(_, data)| data).collect()).await;
+    }
+
+    /// Something that is on the topic already, word for word and with a bit turned.
     async fn repeat(&mut self, group: GroupId) {
         let stored = self.outsider.stored(group).await;
         let (_, data) = &stored[self.random.random_range(0..stored.len())];

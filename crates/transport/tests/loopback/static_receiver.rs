@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant};
 
 use highwater_transport::{ReceiverEnd, StaticEvent, StaticReceiver, TransportError};
+use highwater_wire::Cursor;
 use highwater_wire::proto::backend::ServerEnvelope;
 use highwater_wire::proto::backend::subscribe_static_response::{Keepalive, Messages, Response};
-use highwater_wire::Cursor;
 use tonic::Status;
 
 use crate::scripted::*;
