@@ -1,7 +1,7 @@
 //! The running client: its drivers, and what they share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use highwater_identity::AssociationState;
@@ -18,7 +18,7 @@ use crate::operation::{SyncRequest, Synced};
 use crate::publisher::Publishing;
 use crate::resolver::{self, ReferenceWaits};
 use crate::{
-    CatchUp, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, Scope, SyncError, catch_up, deliver,
+    CatchUp, CatchUpChanges, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, Scope, SyncError, catch_up, deliver,
     operation, processor, publisher, receiver,
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct SharedState {
     pub(crate) kick: Notify,
     pub(crate) dependency_requests: Semaphore,
     pub(crate) reference_waits: ReferenceWaits,
-    registrations: Mutex<BTreeMap<Topic, Registration>>,
+    pub(crate) registrations: watch::Sender<BTreeMap<Topic, Registration>>,
     elapsed: Elapsed,
 }
 
@@ -57,17 +57,16 @@ impl SharedState {
     }
 
     pub(crate) fn set_registrations(&self, registrations: &Registrations) {
-        *self.registrations.lock().unwrap_or_else(PoisonError::into_inner) = registrations.topics().clone();
+        self.registrations.send_replace(registrations.topics().clone());
     }
 
     pub(crate) fn registrations(&self) -> BTreeMap<Topic, Registration> {
-        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.registrations.borrow().clone()
     }
 
     /// Whether a healthy receiver brings a topic's envelopes.
     pub(crate) fn covers(&self, topic: Topic) -> bool {
-        let registrations = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(registrations.get(&topic), Some(Registration::Active(_)))
+        matches!(self.registrations.borrow().get(&topic), Some(Registration::Active(_)))
     }
 }
 
@@ -132,7 +131,7 @@ impl Engine {
             kick: Notify::new(),
             dependency_requests: Semaphore::new(MAX_DEPENDENCY_REQUESTS),
             reference_waits: ReferenceWaits::default(),
-            registrations: Mutex::default(),
+            registrations: watch::Sender::default(),
             elapsed: options.elapsed.unwrap_or_else(elapsed_from_now),
         });
         let tasks = TaskTracker::new();
@@ -162,6 +161,11 @@ impl Engine {
     /// A snapshot of a scope's progress.
     pub async fn catch_up(&self, scope: &Scope) -> Result<CatchUp, SyncError> {
         catch_up::catch_up(&self.shared, scope).await
+    }
+
+    /// The scope's progress, now and after each change.
+    pub fn catch_up_changes(&self, scope: Scope) -> CatchUpChanges {
+        CatchUpChanges::new(Arc::clone(&self.shared), scope)
     }
 
     /// Tells the publisher that something is owed.
