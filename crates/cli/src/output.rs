@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use highwater::{Content, Item, MembershipChange, Message, Outcome};
+use highwater::{Content, Item, MembershipChange, Message, Outcome, ReactionAction};
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug)]
@@ -59,13 +59,40 @@ impl Output {
                 value["left"] = inboxes(&change.left);
                 value["fields"] = fields(change);
             }
-            Content::Opaque(opaque) => {
+            content => {
+                value["kind"] = content.kind().into();
                 value["text"] = message.text().unwrap_or_default().into();
-                value["content_type"] = opaque.content_type.as_ref().map(ToString::to_string).into();
+                add_content(&mut value, content);
             }
-            _ => value["text"] = message.text().unwrap_or_default().into(),
         }
         self.say(&value, || for_people(message))
+    }
+}
+
+/// What a program needs of content beside its text.
+fn add_content(value: &mut Value, content: &Content) {
+    match content {
+        Content::Reply(reply) => value["reference"] = reply.reference.to_string().into(),
+        Content::Reaction(reaction) => {
+            value["reference"] = reaction.reference.to_string().into();
+            value["reaction"] = reaction.content.clone().into();
+            value["action"] = match reaction.action {
+                ReactionAction::Added => "added",
+                ReactionAction::Removed => "removed",
+            }
+            .into();
+        }
+        Content::Attachment(attachment) => {
+            value["filename"] = attachment.filename.clone().into();
+            value["mime_type"] = attachment.mime_type.clone().into();
+            value["bytes"] = attachment.bytes.len().into();
+        }
+        Content::Deletion(target) => value["reference"] = target.to_string().into(),
+        Content::Custom(custom) => {
+            value["content_type"] = custom.content_type.as_ref().map(ToString::to_string).into();
+            value["error"] = custom.error.as_ref().map(ToString::to_string).into();
+        }
+        _ => {}
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use highwater_store::{DatabaseKey, Migrations, OpenOptions, Store};
 use highwater_sync::ReceiverKind;
 
+use crate::content::{AnyCodec, Codecs};
 use crate::network::Network;
 use crate::registration::{self, AnySigner};
-use crate::{Client, Error, Signer};
+use crate::{Client, Codec, Error, Signer};
 
 /// Where a client's encrypted database is, and the key that opens it.
 pub struct Database {
@@ -37,6 +38,7 @@ pub struct ClientBuilder {
     signer: Option<Box<dyn AnySigner>>,
     nonce: u64,
     receiver: ReceiverKind,
+    codecs: Vec<Box<dyn AnyCodec>>,
 }
 
 impl ClientBuilder {
@@ -73,6 +75,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Reads content of one more type. Messages of it come as [`Content::Custom`](crate::Content::Custom) with the
+    /// codec's own value.
+    pub fn codec(mut self, codec: impl Codec) -> Self {
+        self.codecs.push(Box::new(codec));
+        self
+    }
+
     /// Opens the database, and registers its installation if that hasn't been done.
     ///
     /// Opening a registered database needs no signer and never touches the network. Otherwise the installation's key is
@@ -80,17 +89,18 @@ impl ClientBuilder {
     /// next call goes on from there with the same inbox.
     ///
     /// # Errors
-    /// [`Error::Open`] with the database untouched; [`Error::NotRegistered`] when there is nothing to register with;
+    /// [`Error::CodecTaken`] when a type has two codecs; [`Error::Open`] with the database untouched; [`Error::NotRegistered`] when there is nothing to register with;
     /// the signer's and the backend's failures otherwise, after which the same call can be repeated.
     pub async fn open(self) -> Result<Client, Error> {
         let database = self.database.ok_or(Error::NoDatabase)?;
+        let codecs = Codecs::of(self.codecs).map_err(Error::CodecTaken)?;
         let options =
             OpenOptions::new(database.path, database.key, migrations()).create(self.signer.is_some());
         let store = Store::open(options).await?;
         let network = Arc::new(Network::new(store.clone(), self.backend, self.receiver));
         let ready = registration::ensure(&store, &network, self.signer.as_deref(), self.nonce).await;
         match ready {
-            Ok(me) => Ok(Client::new(store, network, me)),
+            Ok(me) => Ok(Client::new(store, network, me, codecs)),
             Err(error) => {
                 network.shutdown().await;
                 store.close().await;

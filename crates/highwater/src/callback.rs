@@ -1,4 +1,4 @@
-//! The default consumer driven by a callback.
+//! Streams driven by a callback.
 
 use std::panic::AssertUnwindSafe;
 
@@ -6,31 +6,8 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::{Error, Item, MessageStream};
-
-/// A callback's failure, in its own words.
-pub type CallbackError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Why a subscription ended.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum CloseReason {
-    /// The app closed it.
-    Closed,
-    /// The callback returned an error; its item comes again.
-    Callback(CallbackError),
-    /// The callback panicked; its item comes again.
-    Panicked,
-    /// The stream failed.
-    Failed(Error),
-}
-
-impl CloseReason {
-    /// Whether opening a new subscription can go on where this one ended, with nothing changed (PROC-043).
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Failed(error) if error.is_retryable())
-    }
-}
+use crate::ending::{CallbackError, CloseReason};
+use crate::{ConversationStream, Error, Group, Item, MessageStream, ReplayStream};
 
 /// A running callback. Dropping it closes it, without waiting for the callback under way.
 #[derive(Debug)]
@@ -39,10 +16,21 @@ pub struct Subscription {
     task: JoinHandle<()>,
 }
 
+/// What a subscription needs of a stream.
+pub(crate) trait Reader: Send + 'static {
+    type Item: Send + 'static;
+    /// `None` at the end.
+    fn next(&mut self) -> impl Future<Output = Option<Result<Self::Item, Error>>> + Send;
+    /// The callback returned, and wants the item never to come again.
+    fn handled(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+    fn end(self, reason: &CloseReason) -> impl Future<Output = ()> + Send;
+}
+
 impl Subscription {
-    pub(crate) fn start<F, R, C>(stream: MessageStream, callback: F, closed: C) -> Self
+    pub(crate) fn start<S, F, R, C>(stream: S, callback: F, closed: C) -> Self
     where
-        F: FnMut(Item) -> R + Send + 'static,
+        S: Reader,
+        F: FnMut(S::Item) -> R + Send + 'static,
         R: Future<Output = Result<(), CallbackError>> + Send + 'static,
         C: FnOnce(CloseReason) + Send + 'static,
     {
@@ -64,13 +52,10 @@ impl Subscription {
     }
 }
 
-async fn run<F, R>(
-    mut stream: MessageStream,
-    mut callback: F,
-    mut stopped: watch::Receiver<bool>,
-) -> CloseReason
+async fn run<S, F, R>(mut stream: S, mut callback: F, mut stopped: watch::Receiver<bool>) -> CloseReason
 where
-    F: FnMut(Item) -> R,
+    S: Reader,
+    F: FnMut(S::Item) -> R,
     R: Future<Output = Result<(), CallbackError>>,
 {
     let reason = loop {
@@ -92,10 +77,58 @@ where
             Err(_) => break CloseReason::Panicked,
         }
         // Now, and not with the next request: a close in between must not make a handled item come again.
-        if let Err(error) = stream.acknowledge().await {
+        if let Err(error) = stream.handled().await {
             break CloseReason::Failed(error);
         }
     };
-    stream.close().await;
+    stream.end(&reason).await;
     reason
+}
+
+impl Reader for MessageStream {
+    type Item = Item;
+
+    async fn next(&mut self) -> Option<Result<Item, Error>> {
+        MessageStream::next(self).await
+    }
+
+    async fn handled(&mut self) -> Result<(), Error> {
+        self.acknowledge().await
+    }
+
+    async fn end(self, reason: &CloseReason) {
+        MessageStream::end(self, reason).await;
+    }
+}
+
+impl Reader for ReplayStream {
+    type Item = Item;
+
+    async fn next(&mut self) -> Option<Result<Item, Error>> {
+        ReplayStream::next(self).await
+    }
+
+    async fn handled(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn end(self, reason: &CloseReason) {
+        ReplayStream::end(self, reason);
+    }
+}
+
+impl Reader for ConversationStream {
+    type Item = Group;
+
+    async fn next(&mut self) -> Option<Result<Group, Error>> {
+        ConversationStream::next(self).await
+    }
+
+    async fn handled(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn end(self, reason: &CloseReason) {
+        ConversationStream::end(self, reason);
+    }
 }

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater_delivery::{ConversationKind, DeliveryCursor};
+use highwater_delivery::{ConversationKind, DeliveryCursor, StoredMessage};
 use highwater_store::{DatabaseId, ReadTx, Store};
 use highwater_sync::{BARRIER_TIMEOUT, CatchUp, Engine, Scope, SyncRequest};
 use highwater_wire::{GroupId, InboxId, InstallationKey, MessageId};
 use tokio::time::Instant;
 
+use crate::content::Codecs;
 use crate::disappearing::Disappearing;
 use crate::network::Network;
 use crate::registration::Me;
-use crate::{ClientBuilder, Error, Group, History, Message, Messages, NewGroup, Replay};
+use crate::{ClientBuilder, Conversations, Error, Group, History, Message, Messages, NewGroup, Replay};
 
 /// How long after a wake the settling of the outbox is looked at again anyway.
 const SETTLE_CHECK: Duration = Duration::from_millis(200);
@@ -29,6 +30,7 @@ struct Inner {
     store: Store,
     network: Arc<Network>,
     me: Me,
+    codecs: Codecs,
     _disappearing: Disappearing,
 }
 
@@ -50,9 +52,14 @@ impl Client {
         ClientBuilder::default()
     }
 
-    pub(crate) fn new(store: Store, network: Arc<Network>, me: Me) -> Self {
+    pub(crate) fn new(store: Store, network: Arc<Network>, me: Me, codecs: Codecs) -> Self {
         let _disappearing = Disappearing::start(store.clone());
-        Self { inner: Arc::new(Inner { store, network, me, _disappearing }) }
+        Self { inner: Arc::new(Inner { store, network, me, codecs, _disappearing }) }
+    }
+
+    /// A stored message as the app gets it.
+    pub(crate) fn read_message(&self, stored: StoredMessage) -> Message {
+        Message::new(self.database_id(), &self.inner.codecs, stored)
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -153,7 +160,7 @@ impl Client {
                 Box::pin(async move { highwater_delivery::message(tx, id).await })
             })
             .await?;
-        Ok(found.map(|found| Message::new(self.database_id(), found)))
+        Ok(found.map(|found| self.read_message(found)))
     }
 
     /// Starts describing a reader of messages.
@@ -165,6 +172,11 @@ impl Client {
     /// consumer has acknowledged.
     pub fn replay(&self, from: DeliveryCursor) -> Replay {
         Replay::new(self.clone(), from)
+    }
+
+    /// Starts describing a reader of conversations that become known from now on.
+    pub fn conversations(&self) -> Conversations {
+        Conversations::new(self.clone())
     }
 
     /// Starts describing a page of stored messages.

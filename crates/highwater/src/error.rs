@@ -9,7 +9,7 @@ use highwater_sync::{Obligation, SyncError};
 use highwater_transport::TransportError;
 use highwater_wire::{GroupId, InboxId};
 
-use crate::{ContentError, SignerError};
+use crate::{ContentError, ContentType, HandoffError, SignerError};
 
 /// Why a call failed. Whatever was committed before stays committed.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,9 @@ pub enum Error {
     /// The database could not be opened. It is as it was.
     #[error("the database can't be opened: {0}")]
     Open(#[from] OpenError),
+    /// Two codecs were given for a type, or one for a type that needs none.
+    #[error("content of type {0} has a codec already")]
+    CodecTaken(ContentType),
     /// The database has no registered installation yet, and no signer or no backend to register it with was given.
     #[error("this database is not registered with an inbox yet: open it with a signer and a backend")]
     NotRegistered,
@@ -74,6 +77,12 @@ pub enum Error {
     /// The default consumer could not be opened, or lost its ownership.
     #[error(transparent)]
     Consumer(#[from] ConsumerError),
+    /// What was given back acknowledges nothing. The stream goes on.
+    #[error(transparent)]
+    Handoff(#[from] HandoffError),
+    /// The stream ended because the database failed. What wasn't acknowledged comes again from a new one.
+    #[error("the stream ended: {0}")]
+    StreamStorage(#[source] Box<Self>),
     /// The cursor is not one of this database.
     #[error(transparent)]
     Cursor(#[from] CursorError),
@@ -115,7 +124,7 @@ impl Error {
             Self::Processing(error) => error.is_retryable(),
             Self::Join(error) => error.is_retryable(),
             Self::Transport(error) => error.is_retryable(),
-            Self::RecoveryExhausted => true,
+            Self::RecoveryExhausted | Self::StreamStorage(_) => true,
             _ => false,
         }
     }

@@ -90,22 +90,18 @@ impl Group {
             .await?)
     }
 
-    /// Sends text and waits for what becomes of it.
-    ///
-    /// # Errors
-    /// [`Error::Outbox`] for a group this installation is not in any more. Nothing is stored then.
-    pub async fn send_text(&self, text: &str) -> Result<Sent, Error> {
-        self.send(text_content(text), None).await
-    }
-
     /// Sends an encoded `EncodedContent` and waits for what becomes of it. The same key and content give the same
     /// message, never a second one; without a key each call is a message.
     ///
     /// # Errors
-    /// As [`send_text`](Self::send_text), and [`Error::Content`] for bytes that are no content.
+    /// [`Error::Outbox`] for a group this installation is not in any more, and [`Error::Content`] for bytes that are no
+    /// content. Nothing is stored then.
     pub async fn send(&self, content: Vec<u8>, key: Option<String>) -> Result<Sent, Error> {
         let (intent, message_id) = self.store_message(content, key).await?;
-        Ok(Sent { message_id, outcome: self.deliver(intent).await? })
+        let outcome = self.deliver(intent).await?;
+        // A confirmed message has its place in the delivery order; no other has one (PROC-050).
+        let cursor = self.client.message(message_id).await?.and_then(|message| message.cursor);
+        Ok(Sent { message_id, outcome, cursor })
     }
 
     /// Queues text and returns at once with the message's id. It goes out as soon as there is a connection.
@@ -245,7 +241,7 @@ impl Group {
 
     /// Its messages that are not accepted (yet): queued ones, and those that failed.
     pub async fn unpublished(&self) -> Result<Vec<Message>, Error> {
-        let (id, database) = (self.id(), self.client.database_id());
+        let id = self.id();
         let found = self
             .client
             .store()
@@ -253,7 +249,7 @@ impl Group {
                 Box::pin(async move { highwater_delivery::unpublished(tx, id).await })
             })
             .await?;
-        Ok(found.into_iter().map(|stored| Message::new(database, stored)).collect())
+        Ok(found.into_iter().map(|stored| self.client.read_message(stored)).collect())
     }
 }
 

@@ -76,7 +76,7 @@ impl History {
             })
             .await?;
         Ok(HistoryPage {
-            messages: page.messages.into_iter().map(|stored| Message::new(database, stored)).collect(),
+            messages: page.messages.into_iter().map(|stored| self.client.read_message(stored)).collect(),
             more: page.more,
             cursor: page.cursor,
         })

@@ -49,13 +49,18 @@
 mod audit;
 mod builder;
 mod callback;
+mod catch_up;
 mod change;
 mod client;
 mod content;
+mod conversations;
 mod disappearing;
+mod ending;
 mod error;
 mod group;
+mod handoff;
 mod history;
+mod live;
 mod message;
 mod network;
 mod registration;
@@ -68,12 +73,20 @@ mod stream;
 
 pub use audit::AuditReport;
 pub use builder::{ClientBuilder, Database};
-pub use callback::{CallbackError, CloseReason, Subscription};
+pub use callback::Subscription;
+pub use catch_up::CatchUpChanges;
 pub use change::{NewConversation, NewGroup};
 pub use client::{Client, SyncReport};
-pub use content::{Content, ContentError, ContentType, MembershipChange, Opaque, text_content};
+pub use content::{
+    Attachment, Codec, CodecError, Content, ContentError, ContentType, Custom, Encoded, MembershipChange,
+    Reaction, ReactionAction, ReactionSchema, Reply, attachment_content, codec_content, deletion_content,
+    markdown_content, reaction_content, read_receipt_content, reply_content, text_content,
+};
+pub use conversations::{ConversationStream, Conversations};
+pub use ending::{CallbackError, CloseReason};
 pub use error::Error;
 pub use group::{Group, Member};
+pub use handoff::{Handoff, HandoffError};
 pub use history::{History, HistoryPage};
 pub use message::{Item, Message};
 pub use replay::{Replay, ReplayStream};

@@ -1,7 +1,8 @@
-use highwater_delivery::{DeliveryCursor, MessageStatus, StoredMessage};
+use highwater_delivery::{DeliveryCursor, MessageKind, MessageStatus, StoredMessage};
 use highwater_store::DatabaseId;
 use highwater_wire::{GroupId, InboxId, MessageId, SequenceId};
 
+use crate::content::Codecs;
 use crate::{Content, ContentError};
 
 /// A message of a conversation, or the transcript of a change of it.
@@ -25,12 +26,20 @@ pub struct Message {
     pub cursor: Option<DeliveryCursor>,
     /// What it says.
     pub content: Content,
+    /// Text that its sender gave for apps that don't know its type.
+    pub fallback: Option<String>,
 }
 
 impl Message {
-    pub(crate) fn new(database: DatabaseId, stored: StoredMessage) -> Self {
+    pub(crate) fn new(database: DatabaseId, codecs: &Codecs, stored: StoredMessage) -> Self {
+        let (content, fallback) = match stored.kind {
+            _ if stored.deleted => (Content::Deleted, None),
+            MessageKind::MembershipChange => (Content::transcript(&stored.content), None),
+            MessageKind::Application => Content::sent(&stored.content, codecs),
+        };
         Self {
-            content: Content::read(&stored.content),
+            content,
+            fallback,
             cursor: stored.cursor(database),
             id: stored.id,
             group_id: stored.group,
@@ -47,17 +56,16 @@ impl Message {
     /// # Errors
     /// [`ContentError`] when there is neither.
     pub fn text(&self) -> Result<&str, ContentError> {
-        match &self.content {
-            Content::Text(text) => Ok(text),
-            Content::Membership(_) => {
-                Err(ContentError::NotText("the transcript of a change of the group".into()))
-            }
-            Content::Opaque(opaque) => match (&opaque.fallback, &opaque.error) {
-                (Some(fallback), _) => Ok(fallback),
-                (None, Some(error)) => Err(error.clone()),
-                (None, None) => Err(ContentError::NotText(opaque.name())),
-            },
+        if let Some(text) = self.content.text().or(self.fallback.as_deref()) {
+            return Ok(text);
         }
+        Err(match &self.content {
+            Content::Membership(_) => ContentError::NotText("the transcript of a change of the group".into()),
+            Content::Custom(custom) => {
+                custom.error.clone().unwrap_or_else(|| ContentError::NotText(custom.name()))
+            }
+            other => ContentError::NotText(other.kind().replace('_', " ")),
+        })
     }
 }
 

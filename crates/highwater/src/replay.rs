@@ -1,13 +1,14 @@
 //! Reading from a cursor of the app's own keeping.
 
 use highwater_delivery::{DeliveryCursor, ReplayReader, Selection};
-use highwater_sync::Interest;
+use highwater_sync::{CatchUp, ConnectionState};
 use highwater_wire::GroupId;
 use tokio::sync::watch;
 
+use crate::ending::{CallbackError, CloseReason, Ending, Hooks};
+use crate::live::Live;
 use crate::selection::{network_scope, require_known};
-use crate::stream::{exhausted, interest};
-use crate::{Client, Error, Item, Message};
+use crate::{CatchUpChanges, Client, Error, Item, Subscription};
 
 /// Describes a replay. Made by [`Client::replay`].
 #[derive(Clone, Debug)]
@@ -15,17 +16,32 @@ pub struct Replay {
     client: Client,
     from: DeliveryCursor,
     selection: Selection,
+    hooks: Hooks,
 }
 
 impl Replay {
     pub(crate) fn new(client: Client, from: DeliveryCursor) -> Self {
-        Self { client, from, selection: Selection::all() }
+        Self { client, from, selection: Selection::all(), hooks: Hooks::default() }
     }
 
-    /// These groups only.
+    /// These groups only. One that isn't known here yet is picked up when it becomes known.
     #[must_use]
     pub fn groups(mut self, groups: impl IntoIterator<Item = GroupId>) -> Self {
         self.selection.scope = highwater_delivery::Scope::Groups(groups.into_iter().collect());
+        self
+    }
+
+    /// Has the error told that ends the reader, if one does. The pending read gets it as well.
+    #[must_use]
+    pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.hooks.error = Some(std::sync::Arc::new(hook));
+        self
+    }
+
+    /// Has the reader's end told, exactly once, with its reason.
+    #[must_use]
+    pub fn on_close(mut self, hook: impl Fn(&CloseReason) + Send + Sync + 'static) -> Self {
+        self.hooks.close = Some(std::sync::Arc::new(hook));
         self
     }
 
@@ -41,19 +57,35 @@ impl Replay {
     /// Opens a reader of what is stored alone. It never touches the network and ends with `None`.
     ///
     /// # Errors
-    /// [`Error::Delivery`] for a cursor of another database.
+    /// [`Error::Delivery`] for a cursor of another database, [`Error::UnknownGroup`] for a named group that isn't stored
+    /// here.
     pub async fn open_stored(self) -> Result<ReplayStream, Error> {
+        require_known(&self.client, &self.selection).await?;
         self.start(false).await
     }
 
-    async fn start(self, live: bool) -> Result<ReplayStream, Error> {
-        require_known(&self.client, &self.selection).await?;
-        let scope = network_scope(&self.selection);
-        let wakes = self.client.store().wakes();
-        let store = self.client.store().clone();
+    /// Opens a reader and hands every item to `callback`, one at a time. An error or a panic ends it; the app goes on from
+    /// the cursor of the last item it is done with. `closed` is called exactly once, with the reason.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `closed` is not called then.
+    pub async fn on_message<F, R, C>(self, callback: F, closed: C) -> Result<Subscription, Error>
+    where
+        F: FnMut(Item) -> R + Send + 'static,
+        R: Future<Output = Result<(), CallbackError>> + Send + 'static,
+        C: FnOnce(CloseReason) + Send + 'static,
+    {
+        Ok(Subscription::start(self.open().await?, callback, closed))
+    }
+
+    async fn start(self, follows: bool) -> Result<ReplayStream, Error> {
+        let mut live = Live::local(self.client, network_scope(&self.selection));
+        let store = live.client.store().clone();
         let reader = ReplayReader::new(store, self.from, self.selection).await?;
-        let interest = if live { interest(&self.client, &scope).await? } else { None };
-        Ok(ReplayStream { client: self.client, reader, interest, wakes, live, ended: false })
+        if follows {
+            live.attach().await?;
+        }
+        Ok(ReplayStream { live, reader, follows, ending: Ending::new(self.hooks) })
     }
 }
 
@@ -61,13 +93,11 @@ impl Replay {
 /// acknowledged; the app keeps the cursor of the last item it is done with.
 #[derive(Debug)]
 pub struct ReplayStream {
-    client: Client,
+    live: Live,
     reader: ReplayReader,
-    interest: Option<Interest>,
-    wakes: watch::Receiver<u64>,
-    live: bool,
-    /// An error was returned: the reader is over (PROC-040).
-    ended: bool,
+    /// Whether it goes on with what comes after what is stored.
+    follows: bool,
+    ending: Ending,
 }
 
 impl ReplayStream {
@@ -78,31 +108,67 @@ impl ReplayStream {
     /// # Errors
     /// Once, and the reader is over then: the database failed, or the backend could not be reached for too long.
     pub async fn next(&mut self) -> Option<Result<Item, Error>> {
-        if self.ended {
+        if self.ending.has_come() {
             return None;
         }
         let next = self.try_next().await;
-        if next.is_err() {
-            self.ended = true;
-            self.interest = None;
+        match next {
+            Ok(Some(item)) => Some(Ok(item)),
+            Ok(None) => {
+                self.ending.come(&CloseReason::Closed);
+                None
+            }
+            Err(error) => {
+                self.live.detach();
+                Some(Err(self.ending.fail(error)))
+            }
         }
-        next.transpose()
     }
 
     async fn try_next(&mut self) -> Result<Option<Item>, Error> {
         loop {
-            self.wakes.mark_unchanged();
+            self.live.looking();
             if let Some(item) = self.reader.next().await? {
-                let database = self.client.database_id();
-                return Ok(Some(Item { cursor: item.cursor, message: Message::new(database, item.message) }));
+                let message = self.live.client.read_message(item.message);
+                return Ok(Some(Item { cursor: item.cursor, message }));
             }
-            if !self.live {
+            if !self.follows {
                 return Ok(None);
             }
-            tokio::select! {
-                changed = self.wakes.changed() => changed.map_err(|_| Error::Closed)?,
-                () = exhausted(&mut self.interest) => return Err(Error::RecoveryExhausted),
-            }
+            self.live.changed().await?;
         }
+    }
+
+    /// A snapshot of how far the selected topics are, and on what connection (STR-025).
+    ///
+    /// # Errors
+    /// [`Error::NoBackend`] for a client without one.
+    pub async fn catch_up(&self) -> Result<CatchUp, Error> {
+        self.live.catch_up().await
+    }
+
+    /// [`catch_up`](Self::catch_up) now and after each change, until the reader ends.
+    ///
+    /// # Errors
+    /// [`Error::NoBackend`] for a client without one.
+    pub async fn catch_up_changes(&self) -> Result<CatchUpChanges, Error> {
+        self.live.catch_up_changes(self.ending.watch()).await
+    }
+
+    /// The connection's state, now and after each change (PROC-044).
+    ///
+    /// # Errors
+    /// [`Error::NoBackend`] for a client without one.
+    pub async fn connection_state(&self) -> Result<watch::Receiver<ConnectionState>, Error> {
+        self.live.connection_state().await
+    }
+
+    /// Ends the reader.
+    pub fn close(self) {
+        self.end(&CloseReason::Closed);
+    }
+
+    pub(crate) fn end(mut self, reason: &CloseReason) {
+        self.ending.come(reason);
     }
 }

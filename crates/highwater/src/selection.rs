@@ -6,7 +6,7 @@ use highwater_delivery::{Consent, ConversationType, Selection};
 use highwater_sync::Scope;
 use highwater_wire::GroupId;
 
-use crate::callback::{CallbackError, CloseReason};
+use crate::ending::{CallbackError, CloseReason, Hooks};
 use crate::{Client, Error, Item, MessageStream, Subscription};
 
 /// Describes a reader of messages. Made by [`Client::messages`]; selects everything unless told otherwise.
@@ -17,11 +17,12 @@ use crate::{Client, Error, Item, MessageStream, Subscription};
 pub struct Messages {
     client: Client,
     selection: Selection,
+    hooks: Hooks,
 }
 
 impl Messages {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, selection: Selection::all() }
+        Self { client, selection: Selection::all(), hooks: Hooks::default() }
     }
 
     /// Every group, those discovered later included.
@@ -31,7 +32,8 @@ impl Messages {
         self
     }
 
-    /// These groups only.
+    /// These groups only. One that isn't known here yet is picked up when it becomes known: naming a group needs no
+    /// membership (STR-021).
     #[must_use]
     pub fn groups(mut self, groups: impl IntoIterator<Item = GroupId>) -> Self {
         self.selection.scope = highwater_delivery::Scope::Groups(groups.into_iter().collect());
@@ -59,14 +61,28 @@ impl Messages {
         self
     }
 
+    /// Has the error told that ends the stream, if one does. The pending read gets it as well.
+    #[must_use]
+    pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.hooks.error = Some(std::sync::Arc::new(hook));
+        self
+    }
+
+    /// Has the stream's end told, exactly once, with its reason. A stream that is closed or dropped has the reason
+    /// [`CloseReason::Closed`].
+    #[must_use]
+    pub fn on_close(mut self, hook: impl Fn(&CloseReason) + Send + Sync + 'static) -> Self {
+        self.hooks.close = Some(std::sync::Arc::new(hook));
+        self
+    }
+
     /// Opens the one default consumer of this database. What is stored comes first and needs no network; with a backend,
     /// the selected groups are kept up to date while the stream lives.
     ///
     /// # Errors
-    /// One for which [`Error::is_already_active`] holds while another default consumer of the database is alive,
-    /// [`Error::UnknownGroup`] for a named group that isn't stored here.
+    /// One for which [`Error::is_already_active`] holds while another default consumer of the database is alive.
     pub async fn open(self) -> Result<MessageStream, Error> {
-        MessageStream::open(self.client, self.selection).await
+        MessageStream::open(self.client, self.selection, self.hooks).await
     }
 
     /// Opens the one default consumer and hands every item to `callback`, one at a time. `Ok` acknowledges; an error or
@@ -92,7 +108,8 @@ pub(crate) fn network_scope(selection: &Selection) -> Scope {
     }
 }
 
-/// Refuses a scope that names a group this database doesn't know: a stream of it would wait for ever.
+/// Refuses a scope that names a group this database doesn't know, for readers that wait for nothing: a mistaken id would
+/// look like an empty conversation.
 pub(crate) async fn require_known(client: &Client, selection: &Selection) -> Result<(), Error> {
     let highwater_delivery::Scope::Groups(groups) = &selection.scope else {
         return Ok(());

@@ -1,33 +1,35 @@
 //! The default consumer as an app sees it.
 
 use highwater_delivery::{DefaultConsumer, Selection};
-use highwater_sync::{CatchUp, ConnectionState, Interest, Scope};
+use highwater_sync::{CatchUp, ConnectionState};
 use tokio::sync::watch;
 
-use crate::selection::{network_scope, require_known};
-use crate::{Client, Error, Item, Message};
+use crate::ending::{Ending, Hooks};
+use crate::handoff::Handoffs;
+use crate::live::Live;
+use crate::selection::network_scope;
+use crate::{CatchUpChanges, Client, CloseReason, Error, Handoff, Item};
 
 /// Hands out messages one at a time, and remembers which the app has handled.
 ///
 /// Asking for the next item acknowledges the one before. Dropping the stream acknowledges nothing: the item that was out
 /// comes again.
 pub struct MessageStream {
-    client: Client,
-    scope: Scope,
+    live: Live,
     consumer: Option<DefaultConsumer>,
-    /// Keeps the selected topics registered. Absent without a backend.
-    interest: Option<Interest>,
-    wakes: watch::Receiver<u64>,
+    handoffs: Handoffs,
+    ending: Ending,
+    /// The error of a read that was dropped before it could tell.
+    untold: Option<Error>,
 }
 
 impl MessageStream {
-    pub(crate) async fn open(client: Client, selection: Selection) -> Result<Self, Error> {
-        require_known(&client, &selection).await?;
-        let scope = network_scope(&selection);
-        let wakes = client.store().wakes();
-        let consumer = DefaultConsumer::acquire(client.store().clone(), selection).await?;
-        let interest = interest(&client, &scope).await?;
-        Ok(Self { client, scope, consumer: Some(consumer), interest, wakes })
+    pub(crate) async fn open(client: Client, selection: Selection, hooks: Hooks) -> Result<Self, Error> {
+        let mut live = Live::local(client, network_scope(&selection));
+        let consumer = DefaultConsumer::acquire(live.client.store().clone(), selection).await?;
+        live.attach().await?;
+        let (handoffs, ending) = (Handoffs::new(), Ending::new(hooks));
+        Ok(Self { live, consumer: Some(consumer), handoffs, ending, untold: None })
     }
 
     /// Acknowledges the last item and waits for the next one. `None` after [`close`](Self::close) or an error.
@@ -39,30 +41,31 @@ impl MessageStream {
     /// Once, and the stream is over then: the database failed, ownership was lost, or the backend could not be reached
     /// for too long ([`Error::RecoveryExhausted`]).
     pub async fn next(&mut self) -> Option<Result<Item, Error>> {
-        match self.try_next().await {
-            Ok(item) => item.map(Ok),
-            Err(error) => {
-                // The consumer's own end releases what it owns; nothing of this stream can hand out an item any more.
-                self.end().await;
-                Some(Err(error))
-            }
-        }
+        let next = self.after(self.handoffs.out()).await;
+        Some(self.end_if_failed(next).await?.map(|(item, _)| item))
     }
 
-    async fn try_next(&mut self) -> Result<Option<Item>, Error> {
-        let Some(consumer) = &mut self.consumer else {
-            return Ok(None);
-        };
-        loop {
-            self.wakes.mark_unchanged();
-            if let Some(item) = consumer.next().await? {
-                let database = self.client.database_id();
-                return Ok(Some(Item { cursor: item.cursor, message: Message::new(database, item.message) }));
-            }
-            tokio::select! {
-                changed = self.wakes.changed() => changed.map_err(|_| Error::Closed)?,
-                () = exhausted(&mut self.interest) => return Err(Error::RecoveryExhausted),
-            }
+    /// Waits for the next item and acknowledges nothing: for wrappers that have the app's answer brought to them. The
+    /// handoff goes wherever the item goes, and comes back to [`acknowledge_handoff`](Self::acknowledge_handoff).
+    ///
+    /// # Errors
+    /// [`Error::Handoff`] while an item is out, and the stream goes on; else as [`next`](Self::next).
+    pub async fn hand_out(&mut self) -> Option<Result<(Item, Handoff), Error>> {
+        let next = self.after(None).await;
+        self.end_if_failed(next).await
+    }
+
+    /// Acknowledges the item that was handed out with this handoff. The app has asked for the next one, or has returned
+    /// from its callback; that the item was put into a queue or taken from it is no reason to call this.
+    ///
+    /// # Errors
+    /// [`Error::Handoff`] when its item isn't out, or another stream handed it out: nothing changes then, and the stream
+    /// goes on. When the acknowledgement can't be stored: the item comes again, and the stream is over.
+    pub async fn acknowledge_handoff(&mut self, handoff: Handoff) -> Result<(), Error> {
+        let acknowledged = self.settle(handoff).await;
+        match self.end_if_failed(acknowledged.map(|()| Some(()))).await {
+            Some(result) => result,
+            None => Ok(()),
         }
     }
 
@@ -71,14 +74,53 @@ impl MessageStream {
     /// # Errors
     /// When the acknowledgement can't be stored: the item comes again, and the stream is over.
     pub async fn acknowledge(&mut self) -> Result<(), Error> {
+        match self.handoffs.out() {
+            Some(out) => self.acknowledge_handoff(out).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The next item, after what was given back is acknowledged in the same transaction.
+    async fn after(&mut self, given_back: Option<Handoff>) -> Result<Option<(Item, Handoff)>, Error> {
         let Some(consumer) = &mut self.consumer else {
-            return Ok(());
+            return Ok(None);
         };
-        if let Err(error) = consumer.acknowledge().await {
-            self.end().await;
-            return Err(error.into());
+        match given_back {
+            Some(given_back) => self.handoffs.check(given_back)?,
+            None => self.handoffs.check_none_out()?,
+        }
+        loop {
+            self.live.looking();
+            let found = consumer.next().await?;
+            self.handoffs.settle();
+            if let Some(item) = found {
+                let message = self.live.client.read_message(item.message);
+                return Ok(Some((Item { cursor: item.cursor, message }, self.handoffs.give())));
+            }
+            self.live.changed().await?;
+        }
+    }
+
+    async fn settle(&mut self, given_back: Handoff) -> Result<(), Error> {
+        self.handoffs.check(given_back)?;
+        if let Some(consumer) = &mut self.consumer {
+            consumer.acknowledge().await?;
+            self.handoffs.settle();
         }
         Ok(())
+    }
+
+    /// The first error is the last thing that happens here, and is told to a read even when the one that met it was
+    /// dropped. A handoff that can't be used is the caller's error, and no end.
+    async fn end_if_failed<T>(&mut self, done: Result<Option<T>, Error>) -> Option<Result<T, Error>> {
+        match done {
+            Ok(_) if self.untold.is_some() => {}
+            Ok(done) => return done.map(Ok),
+            Err(error @ Error::Handoff(_)) => return Some(Err(error)),
+            Err(error) => self.untold = Some(self.ending.fail(error)),
+        }
+        self.let_go().await;
+        self.untold.take().map(Err)
     }
 
     /// A snapshot of how far the selected topics are, and on what connection (STR-025).
@@ -86,7 +128,15 @@ impl MessageStream {
     /// # Errors
     /// [`Error::NoBackend`] for a client without one.
     pub async fn catch_up(&self) -> Result<CatchUp, Error> {
-        Ok(self.client.engine().await?.catch_up(&self.scope).await?)
+        self.live.catch_up().await
+    }
+
+    /// [`catch_up`](Self::catch_up) now and after each change, until the stream ends.
+    ///
+    /// # Errors
+    /// [`Error::NoBackend`] for a client without one.
+    pub async fn catch_up_changes(&self) -> Result<CatchUpChanges, Error> {
+        self.live.catch_up_changes(self.ending.watch()).await
     }
 
     /// The connection's state, now and after each change (PROC-044).
@@ -94,16 +144,22 @@ impl MessageStream {
     /// # Errors
     /// [`Error::NoBackend`] for a client without one.
     pub async fn connection_state(&self) -> Result<watch::Receiver<ConnectionState>, Error> {
-        Ok(self.client.engine().await?.connection_state())
+        self.live.connection_state().await
     }
 
     /// Ends the stream and gives its ownership up. The item that is out is not acknowledged by this.
-    pub async fn close(mut self) {
-        self.end().await;
+    pub async fn close(self) {
+        self.end(&CloseReason::Closed).await;
     }
 
-    async fn end(&mut self) {
-        self.interest = None;
+    pub(crate) async fn end(mut self, reason: &CloseReason) {
+        self.ending.come(reason);
+        self.let_go().await;
+    }
+
+    async fn let_go(&mut self) {
+        self.live.detach();
+        self.handoffs.settle();
         if let Some(consumer) = self.consumer.take()
             && let Err(error) = consumer.release().await
         {
@@ -114,22 +170,6 @@ impl MessageStream {
 
 impl std::fmt::Debug for MessageStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MessageStream").field("scope", &self.scope).finish_non_exhaustive()
-    }
-}
-
-/// Network interest in a scope, where there is a backend.
-pub(crate) async fn interest(client: &Client, scope: &Scope) -> Result<Option<Interest>, Error> {
-    if !client.has_backend() {
-        return Ok(None);
-    }
-    Ok(Some(client.engine().await?.interest(scope.clone())))
-}
-
-/// Resolves when the interest's recovery budget is spent; never without a backend.
-pub(crate) async fn exhausted(interest: &mut Option<Interest>) {
-    match interest {
-        Some(interest) => interest.exhausted().await,
-        None => std::future::pending().await,
+        f.debug_struct("MessageStream").field("scope", &self.live.scope).finish_non_exhaustive()
     }
 }

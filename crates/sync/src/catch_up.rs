@@ -54,7 +54,7 @@ pub enum ProcessingState {
 }
 
 /// One selected topic.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicStatus {
     /// The topic.
     pub topic: Topic,
@@ -71,7 +71,7 @@ pub struct TopicStatus {
 }
 
 /// A snapshot of a scope's progress.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatchUp {
     /// Grows with every change of what the engine's interests are.
     pub generation: u64,
@@ -87,6 +87,64 @@ impl CatchUp {
         self.topics.iter().all(|topic| {
             topic.registration == RegistrationState::Active && topic.processing == ProcessingState::Complete
         })
+    }
+}
+
+/// Snapshots of a scope's progress, each of another state than the one before.
+pub struct CatchUpChanges {
+    shared: Shared,
+    scope: Scope,
+    last: Option<CatchUp>,
+    commits: watch::Receiver<u64>,
+    interests: watch::Receiver<u64>,
+    connection: watch::Receiver<ConnectionState>,
+    registrations: watch::Receiver<BTreeMap<Topic, Registration>>,
+}
+
+impl CatchUpChanges {
+    pub(crate) fn new(shared: Shared, scope: Scope) -> Self {
+        Self {
+            commits: shared.store.wakes(),
+            interests: shared.interests.watch(),
+            connection: shared.connection_state.subscribe(),
+            registrations: shared.registrations.subscribe(),
+            shared,
+            scope,
+            last: None,
+        }
+    }
+
+    /// The state now, the first time; then waits until it is another. What came and went in between is not seen, and no
+    /// older state follows a newer one. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the database fails, or the engine ends.
+    pub async fn next(&mut self) -> Result<CatchUp, SyncError> {
+        loop {
+            // Marked seen before looking, so that a change in between is looked at again.
+            self.commits.mark_unchanged();
+            self.interests.mark_unchanged();
+            self.connection.mark_unchanged();
+            self.registrations.mark_unchanged();
+            let now = catch_up(&self.shared, &self.scope).await?;
+            if self.last.as_ref() != Some(&now) {
+                self.last = Some(now.clone());
+                return Ok(now);
+            }
+            tokio::select! {
+                _ = self.shared.cancel.cancelled() => return Err(SyncError::Closed),
+                changed = self.commits.changed() => changed.map_err(|_| SyncError::Closed)?,
+                _ = self.interests.changed() => {}
+                _ = self.connection.changed() => {}
+                _ = self.registrations.changed() => {}
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for CatchUpChanges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CatchUpChanges").field("scope", &self.scope).finish_non_exhaustive()
     }
 }
 

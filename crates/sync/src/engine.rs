@@ -1,7 +1,7 @@
 //! The running client: its drivers, and what they share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use highwater_identity::AssociationState;
@@ -18,8 +18,8 @@ use crate::operation::{SyncRequest, Synced};
 use crate::publisher::Publishing;
 use crate::resolver::{self, ReferenceWaits};
 use crate::{
-    CatchUp, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, ReceiverKind, Scope, SyncError, catch_up,
-    deliver, operation, processor, publisher, receiver,
+    CatchUp, CatchUpChanges, ConnectionState, Interest, MAX_DEPENDENCY_REQUESTS, ReceiverKind, Scope,
+    SyncError, catch_up, deliver, operation, processor, publisher, receiver,
 };
 
 /// What the drivers and operations of one engine share. Cheap to clone.
@@ -36,7 +36,7 @@ pub(crate) struct SharedState {
     pub(crate) dependency_requests: Semaphore,
     pub(crate) reference_waits: ReferenceWaits,
     pub(crate) receiver: ReceiverKind,
-    registrations: Mutex<BTreeMap<Topic, Registration>>,
+    pub(crate) registrations: watch::Sender<BTreeMap<Topic, Registration>>,
     elapsed: Elapsed,
 }
 
@@ -58,17 +58,20 @@ impl SharedState {
     }
 
     pub(crate) fn set_registrations(&self, registrations: BTreeMap<Topic, Registration>) {
-        *self.registrations.lock().unwrap_or_else(PoisonError::into_inner) = registrations;
+        self.registrations.send_if_modified(|current| {
+            let changed = *current != registrations;
+            *current = registrations;
+            changed
+        });
     }
 
     pub(crate) fn registrations(&self) -> BTreeMap<Topic, Registration> {
-        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.registrations.borrow().clone()
     }
 
     /// Whether a healthy receiver brings a topic's envelopes.
     pub(crate) fn covers(&self, topic: Topic) -> bool {
-        let registrations = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(registrations.get(&topic), Some(Registration::Active(_)))
+        matches!(self.registrations.borrow().get(&topic), Some(Registration::Active(_)))
     }
 }
 
@@ -145,7 +148,7 @@ impl Engine {
             dependency_requests: Semaphore::new(MAX_DEPENDENCY_REQUESTS),
             reference_waits: ReferenceWaits::default(),
             receiver: options.receiver,
-            registrations: Mutex::default(),
+            registrations: watch::Sender::default(),
             elapsed: options.elapsed.unwrap_or_else(elapsed_from_now),
         });
         let tasks = TaskTracker::new();
@@ -175,6 +178,11 @@ impl Engine {
     /// A snapshot of a scope's progress.
     pub async fn catch_up(&self, scope: &Scope) -> Result<CatchUp, SyncError> {
         catch_up::catch_up(&self.shared, scope).await
+    }
+
+    /// The scope's progress, now and after each change.
+    pub fn catch_up_changes(&self, scope: Scope) -> CatchUpChanges {
+        CatchUpChanges::new(Arc::clone(&self.shared), scope)
     }
 
     /// Tells the publisher that something is owed.

@@ -42,7 +42,9 @@ mod static_receiver;
 mod static_streams;
 
 pub use backoff::Backoff;
-pub use catch_up::{CatchUp, ConnectionState, ProcessingState, RegistrationState, TopicStatus};
+pub use catch_up::{
+    CatchUp, CatchUpChanges, ConnectionState, ProcessingState, RegistrationState, TopicStatus,
+};
 pub use engine::{Engine, EngineOptions};
 pub use episode::{Episode, RECOVERY_BUDGET_CYCLES, RECOVERY_BUDGET_TIME, SUSTAINED_RECOVERY};
 pub use error::SyncError;
