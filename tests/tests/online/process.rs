@@ -79,11 +79,17 @@ impl Process {
         self.said().await
     }
 
-    /// Sends a signal by its name.
+    /// Sends a signal by its name. Returns from `STOP` when no thread of it runs any more: the signal is under way for as
+    /// long as the thread that takes it has to wait for a processor, and the others go on meanwhile.
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.child.id().expect("it runs").to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().await.unwrap();
+        let id = self.child.id().expect("it runs");
+        let sent = Command::new("kill").args([&format!("-{name}"), &id.to_string()]).status().await.unwrap();
         assert!(sent.success());
+        let deadline = Instant::now() + PATIENCE;
+        while name == "STOP" && !is_stopped(id) {
+            assert!(Instant::now() < deadline, "it is not stopped");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Tells it to end, and waits until it did. Returns all that it said.
@@ -98,4 +104,16 @@ impl Process {
         self.reading.await.unwrap();
         self.lines.lock().unwrap().clone()
     }
+}
+
+/// Whether all threads of a process are stopped. Where there is no `/proc` to tell, that is taken on trust.
+fn is_stopped(id: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{id}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // After the name, which may hold anything, in parentheses.
+        stat.rsplit(')')
+            .next()
+            .is_none_or(|rest| rest.trim_start().starts_with(['T', 't', 'X', 'Z']) || rest.is_empty())
+    })
 }
