@@ -17,6 +17,7 @@ mod process;
 mod readers;
 mod shared;
 mod static_streams;
+mod stream_ends;
 mod traffic;
 
 /// The size of a run: in CI, or when there is time.

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod callbacks;
+mod contents;
 mod conversations;
+mod discovered;
+mod handoffs;
 mod opening;
 mod sending;
 mod streams;

@@ -1,0 +1,95 @@
+//! Conversations as they become known, and how far a stream is.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use highwater::{CloseReason, ConnectionState, RegistrationState};
+use highwater_testkit::{TestBackend, TestClient, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Shows: STR-024, PROC-041, PROC-042.
+#[tokio::test(flavor = "multi_thread")]
+async fn conversations_are_told_live_and_not_replayed_and_the_end_is_told_once() {
+    let backend = TestBackend::start().await;
+    let alice = TestClient::new(&backend.url()).await;
+    let bob = TestClient::new(&backend.url()).await;
+    alice.create_group([bob.inbox_id()]).await.unwrap();
+    bob.sync().await.unwrap();
+    let ends = Arc::<Mutex<Vec<String>>>::default();
+    let (closes, errors) = (Arc::clone(&ends), Arc::clone(&ends));
+    let mut stream = bob
+        .conversations()
+        .only_groups()
+        .on_error(move |error| errors.lock().unwrap().push(error.to_string()))
+        .on_close(move |reason| closes.lock().unwrap().push(format!("{reason:?}")))
+        .open()
+        .await
+        .unwrap();
+    alice.create_dm(bob.inbox_id()).await.unwrap();
+    let second = alice.create_group([bob.inbox_id()]).await.unwrap();
+    let own = bob.create_group([alice.inbox_id()]).await.unwrap();
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let next = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap();
+        told.push(next.unwrap().unwrap().id());
+    }
+    told.sort();
+    let mut expected = vec![second.id(), own.id()];
+    expected.sort();
+    assert_eq!(told, expected, "neither the group of before nor the DM");
+    stream.close();
+    assert_eq!(*ends.lock().unwrap(), ["Closed"]);
+}
+
+/// Shows: STR-024, PROC-041, PROC-042.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_callback_gets_conversations_until_it_is_closed() {
+    let backend = TestBackend::start().await;
+    let alice = TestClient::new(&backend.url()).await;
+    let bob = TestClient::new(&backend.url()).await;
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let (groups, closes) = (Arc::clone(&told), Arc::clone(&told));
+    let subscription = bob
+        .conversations()
+        .on_conversation(
+            move |group| {
+                groups.lock().unwrap().push(group.id().to_string());
+                async { Ok(()) }
+            },
+            move |reason| closes.lock().unwrap().push(format!("{reason:?}")),
+        )
+        .await
+        .unwrap();
+    let group = alice.create_group([bob.inbox_id()]).await.unwrap().id().to_string();
+    eventually("the group to be told", async || !told.lock().unwrap().is_empty()).await;
+    subscription.close().await;
+    assert_eq!(*told.lock().unwrap(), [group, format!("{:?}", CloseReason::Closed)]);
+}
+
+/// Shows: STR-025.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_streams_progress_is_told_as_it_changes_and_ends_with_it() {
+    let backend = TestBackend::start().await;
+    let alice = TestClient::new(&backend.url()).await;
+    let bob = TestClient::new(&backend.url()).await;
+    let stream = bob.messages().open().await.unwrap();
+    let mut changes = stream.catch_up_changes().await.unwrap();
+    let group = alice.create_group([bob.inbox_id()]).await.unwrap();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let now = tokio::time::timeout_at(deadline, changes.next()).await.unwrap().unwrap().unwrap();
+        let of_group = now.topics.iter().find(|status| status.topic == highwater::Topic::group(group.id()));
+        if now.is_caught_up() && of_group.is_some_and(|it| it.registration == RegistrationState::Active) {
+            break;
+        }
+    }
+    stream.close().await;
+    let mut last = None;
+    while let Some(now) = tokio::time::timeout_at(deadline, changes.next()).await.unwrap() {
+        last = Some(now.unwrap());
+    }
+    let last = last.unwrap();
+    assert_eq!(last.connection, ConnectionState::Closed);
+    assert!(last.topics.iter().all(|status| status.registration == RegistrationState::Removed));
+}
