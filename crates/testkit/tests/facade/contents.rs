@@ -142,3 +142,23 @@ async fn standard_content_arrives_as_what_it_is() {
     stream.close().await;
     assert_clean(&bob).await;
 }
+
+/// Shows: PROC-050.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_message_has_its_cursor_or_shows_that_it_has_none() {
+    let mut backend = TestBackend::start().await;
+    let alice = TestClient::new(&backend.url()).await;
+    let group = alice.create_group([]).await.unwrap();
+    let confirmed = group.send_text("confirmed").await.unwrap();
+    let stored = alice.message(confirmed.message_id).await.unwrap().unwrap();
+    assert!(stored.cursor.is_some() && stored.cursor == confirmed.cursor);
+    let page = alice.history().page().await.unwrap();
+    assert_eq!(page.messages.iter().find(|found| found.id == stored.id), Some(&stored));
+    let mut after = alice.replay(confirmed.cursor.unwrap()).open_stored().await.unwrap();
+    assert!(after.next().await.is_none(), "the cursor is the place after the message");
+
+    backend.stop().await;
+    let queued = group.queue_text("queued").await.unwrap();
+    assert_eq!(alice.message(queued).await.unwrap().unwrap().cursor, None);
+    assert!(group.send_text("sent").await.unwrap().cursor.is_none());
+}

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use highwater::{CloseReason, ConnectionState, RegistrationState};
+use highwater::{CloseReason, ConnectionState, GroupId, RegistrationState};
 use highwater_testkit::{TestBackend, TestClient, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -92,4 +92,54 @@ async fn a_streams_progress_is_told_as_it_changes_and_ends_with_it() {
     let last = last.unwrap();
     assert_eq!(last.connection, ConnectionState::Closed);
     assert!(last.topics.iter().all(|status| status.registration == RegistrationState::Removed));
+}
+
+/// A scope may name a group that isn't known here: naming one is no membership. When it becomes known, it is read.
+///
+/// Shows: STR-021, PROC-046.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scope_may_name_a_group_that_becomes_known_later() {
+    let backend = TestBackend::start().await;
+    let alice = TestClient::new(&backend.url()).await;
+    let bob = TestClient::new(&backend.url()).await;
+    let named = alice.create_group([bob.inbox_id()]).await.unwrap();
+    let other = alice.create_group([bob.inbox_id()]).await.unwrap();
+    other.send_text("other").await.unwrap();
+    named.send_text("named").await.unwrap();
+    let mut stream = bob.messages().groups([named.id()]).open().await.unwrap();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let item = tokio::time::timeout_at(deadline, stream.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(item.message.group_id, named.id());
+        if item.message.text() == Ok("named") {
+            break;
+        }
+    }
+    stream.close().await;
+    assert!(bob.replay(bob.beginning()).groups([GroupId::from_bytes([9; 16])]).open_stored().await.is_err());
+}
+
+/// Shows: PROC-044.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_stream_tells_the_state_of_the_connection() {
+    let mut backend = TestBackend::start().await;
+    let bob = TestClient::new(&backend.url()).await;
+    let messages = bob.messages().open().await.unwrap();
+    let replay = bob.replay(bob.beginning()).open().await.unwrap();
+    let conversations = bob.conversations().open().await.unwrap();
+    let mut states = [
+        messages.connection_state().await.unwrap(),
+        replay.connection_state().await.unwrap(),
+        conversations.connection_state().await.unwrap(),
+    ];
+    for state in &mut states {
+        let connected = state.wait_for(|state| *state == ConnectionState::Connected);
+        tokio::time::timeout(PATIENCE, connected).await.unwrap().unwrap();
+    }
+    backend.stop().await;
+    for state in &mut states {
+        let lost = state.wait_for(|state| *state == ConnectionState::Reconnecting);
+        tokio::time::timeout(PATIENCE, lost).await.unwrap().unwrap();
+    }
+    messages.close().await;
 }
