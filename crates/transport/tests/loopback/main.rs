@@ -9,5 +9,6 @@ mod publish;
 mod query;
 mod receiver;
 mod scripted;
+mod scripted_static;
 mod static_receiver;
 mod tls;

@@ -23,7 +23,6 @@ use highwater_wire::proto::backend::{
     subscribe_request::Request as Asked,
     subscribe_response::{Applied, Messages, Response as Frame, Started},
     subscribe_service_server::{SubscribeService, SubscribeServiceServer},
-    subscribe_static_response,
 };
 use highwater_wire::{Cursor, GroupId, MessageHash, Topic};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,6 +34,8 @@ use tonic::codegen::{Service, http};
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
+
+use crate::scripted_static::StaticCall;
 
 /// Long enough that only a hang reaches it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -91,46 +92,6 @@ pub(crate) fn session<F: Future<Output = ()> + Send + 'static>(
 ) -> Script {
     let session: Arc<dyn Fn(Call) -> Boxed<()> + Send + Sync> = Arc::new(move |call| Box::pin(session(call)));
     Script { session, ..Script::default() }
-}
-
-/// What a static session does once it is accepted.
-pub(crate) fn static_session<F: Future<Output = ()> + Send + 'static>(
-    session: impl Fn(StaticCall) -> F + Send + Sync + 'static,
-) -> Script {
-    let static_session: Arc<dyn Fn(StaticCall) -> Boxed<()> + Send + Sync> =
-        Arc::new(move |call| Box::pin(session(call)));
-    Script { static_session, ..Script::default() }
-}
-
-/// The backend's side of one SubscribeStatic.
-pub(crate) struct StaticCall {
-    pub(crate) topics: Vec<backend::TopicQuery>,
-    frames: mpsc::Sender<Result<SubscribeStaticResponse, Status>>,
-}
-
-impl StaticCall {
-    pub(crate) async fn send(&self, response: subscribe_static_response::Response) {
-        // The client may be gone; then nothing is sent any more.
-        let _ = self.frames.send(Ok(SubscribeStaticResponse { response: Some(response) })).await;
-    }
-
-    /// Starts, with targets of zero.
-    pub(crate) async fn start(&self, keepalive_interval_ms: u32) {
-        let target =
-            |of: &backend::TopicQuery| CatchupTarget { topic: of.topic.clone(), through_sequence_id: 0 };
-        let targets = self.topics.iter().map(target).collect();
-        let started = subscribe_static_response::Started { keepalive_interval_ms, targets };
-        self.send(subscribe_static_response::Response::Started(started)).await;
-    }
-
-    pub(crate) async fn fail_with(self, status: Status) {
-        let _ = self.frames.send(Err(status)).await;
-    }
-
-    /// Stays open and silent until the client goes.
-    pub(crate) async fn idle(self) {
-        self.frames.closed().await;
-    }
 }
 
 /// The backend's side of one Subscribe.
@@ -248,7 +209,7 @@ impl SubscribeService for Services {
         request: Request<SubscribeStaticRequest>,
     ) -> Result<Response<Self::SubscribeStaticStream>, Status> {
         let (frames, outgoing) = mpsc::channel(1);
-        tokio::spawn((self.0.static_session)(StaticCall { topics: request.into_inner().topics, frames }));
+        tokio::spawn((self.0.static_session)(StaticCall::new(request.into_inner().topics, frames)));
         Ok(Response::new(ReceiverStream::new(outgoing)))
     }
 }

@@ -7,6 +7,7 @@ use highwater_wire::proto::backend::subscribe_static_response::{Keepalive, Messa
 use tonic::Status;
 
 use crate::scripted::*;
+use crate::scripted_static::static_session;
 
 async fn next(receiver: &mut StaticReceiver) -> StaticEvent {
     tokio::time::timeout(DEADLINE, receiver.next()).await.expect("an event in time")
