@@ -33,11 +33,14 @@ impl CloseReason {
     }
 }
 
+/// What an app does when it is told something.
+type Hook<T> = Arc<dyn Fn(&T) + Send + Sync>;
+
 /// What an app wants to be told about the end of a stream.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
-    pub(crate) error: Option<Arc<dyn Fn(&Error) + Send + Sync>>,
-    pub(crate) close: Option<Arc<dyn Fn(&CloseReason) + Send + Sync>>,
+    pub(crate) error: Option<Hook<Error>>,
+    pub(crate) close: Option<Hook<CloseReason>>,
 }
 
 impl std::fmt::Debug for Hooks {

@@ -12,6 +12,9 @@ use crate::signals::Interrupt;
 pub(crate) async fn run(args: ReplayArgs, output: &Output) -> Result<Ended, Failure> {
     let mut interrupt = Interrupt::catch()?;
     with_client(&args.home, async |client| {
+        for group in &args.group {
+            client.group(*group).await?;
+        }
         let replay = client.replay(args.from.unwrap_or_else(|| client.beginning()));
         let replay = if args.group.is_empty() { replay } else { replay.groups(args.group.iter().copied()) };
         let follow = args.follow || args.until.count.is_some() || args.until.timeout.is_some();

@@ -31,6 +31,10 @@ pub(crate) async fn run(args: StreamArgs, output: &Output) -> Result<Ended, Fail
 }
 
 async fn open(client: &Client, args: &StreamArgs) -> Result<MessageStream, Failure> {
+    // The library would wait for a group to become known; a person has mistyped its id.
+    for group in &args.group {
+        client.group(*group).await?;
+    }
     let messages = client.messages();
     let messages = if args.group.is_empty() {
         messages.all_groups()

@@ -91,7 +91,7 @@ async fn items(
         let name = format!("name {epoch}");
         let proposal = mallory.propose(Propose::UpdateAppDataComponent {
             component_id: NAME,
-            update: name.clone().into_bytes().into(),
+            update: name.clone().into_bytes(),
         });
         items.push(Item { text: name.clone(), ..item(Kind::Proposal, epoch, 0, proposal.clone()) });
         let referencing = || RawCommit {
