@@ -40,6 +40,7 @@ mod poll;
 mod read;
 mod schema;
 mod store;
+mod version;
 mod write;
 
 use std::time::Duration;
@@ -55,6 +56,7 @@ pub use open::OpenOptions;
 pub use read::ReadTx;
 pub use schema::Migrations;
 pub use store::Store;
+pub use version::Version;
 pub use write::WriteTx;
 
 /// The longest pause between two checks for commits of other processes (STR-079).

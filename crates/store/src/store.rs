@@ -16,6 +16,7 @@ use crate::keep::{Keeper, Kept};
 use crate::open::{self, OpenOptions, Opened};
 use crate::poll::{Poller, wake};
 use crate::read::{ReadTx, Readers};
+use crate::version::{Version, Versions};
 use crate::write::{WriteTx, Writer};
 use crate::{Clock, CommitGate, DatabaseId, GateOutcome, OpenError, StoreError};
 
@@ -31,6 +32,7 @@ struct Inner {
     connector: Arc<Connector>,
     writer: Writer,
     readers: Readers,
+    versions: Versions,
     /// Every transaction under way, and every abandoned connection that is being closed.
     tracker: TaskTracker,
     closed: AtomicBool,
@@ -72,6 +74,7 @@ impl Store {
             clock,
             writer: Writer::new(Arc::clone(&connector), writer),
             readers: Readers::new(Arc::clone(&connector), tracker.clone()),
+            versions: Versions::new(Arc::clone(&connector)),
             connector,
             tracker,
             closed: AtomicBool::new(false),
@@ -187,6 +190,20 @@ impl Store {
         task.await.unwrap_or_else(|error| Err(ended(name, error).into()))
     }
 
+    /// The state that the database is in. Cheaper than a read: whoever kept something from an earlier read may go on using
+    /// it while this stays the same.
+    ///
+    /// # Errors
+    /// When the database fails or is closed.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn version(&self) -> Result<Version, StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let task = self.track("version", async move { inner.versions.now().await })?;
+        task.await.unwrap_or_else(|error| Err(ended("version", error)))
+    }
+
     /// Starts a task that [`Self::close`] waits for.
     fn track<T: Send + 'static>(
         &self,
@@ -254,6 +271,7 @@ impl Inner {
         }
         self.wakes().take();
         self.readers.close().await;
+        self.versions.close().await;
         self.writer.close().await;
     }
 
