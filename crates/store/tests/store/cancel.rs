@@ -138,6 +138,56 @@ async fn a_read_dropped_anywhere_ends_its_snapshot_and_poisons_nothing() {
     assert_eq!(files.into_keys().collect::<Vec<_>>(), ["notes.db"], "an old snapshot held the WAL");
 }
 
+/// Tasks aborted at any moment, whatever they are about: with the rounds above that makes a thousand.
+///
+/// Shows: STR-071.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_aborted_anywhere_poisons_nothing() {
+    let place = Place::new();
+    let (store, other) = (place.open().await, place.open().await);
+    for round in 1_000..1_650_u32 {
+        let task = tokio::spawn({
+            let store = store.clone();
+            async move {
+                match round % 3 {
+                    0 => pair(&store, round).await,
+                    1 => {
+                        let gate = CommitGate::pending();
+                        let text = format!("aborted {round}");
+                        let gated = store.write_gated("gated", gate, move |tx| {
+                            Box::pin(async move { insert(tx, &text).await })
+                        });
+                        gated.await.map(|_| ())
+                    }
+                    _ => texts_of(&store).await,
+                }
+            }
+        });
+        tokio::time::sleep(Duration::from_micros(u64::from(round % 40) * 25)).await;
+        task.abort();
+        let _ = task.await;
+        works(&store, &other, round).await;
+        let split = count(&texts(&other).await, &format!("pair {round}"));
+        assert_ne!(split, 1, "the write was split");
+    }
+    other.close().await;
+    tokio::time::timeout(SOON, store.close()).await.unwrap();
+    let files = place.files();
+    assert_eq!(files.into_keys().collect::<Vec<_>>(), ["notes.db"], "a lock was left behind");
+}
+
+/// Reads everything once.
+async fn texts_of(store: &Store) -> Result<(), StoreError> {
+    store
+        .read("texts", |tx| {
+            Box::pin(async move {
+                texts_in(tx).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
 /// Opening is dropped by the microsecond: there is a database that opens, or none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_opening_dropped_anywhere_can_be_repeated() {
