@@ -136,3 +136,43 @@ fn only_the_exact_text_of_a_cursor_is_read_back() {
     let newer = format!("02{}", &text[2..]);
     assert_eq!(newer.parse::<DeliveryCursor>(), Err(CursorError::Version { found: 2 }));
 }
+
+/// What was read ahead is judged again at the handoff: deleted, denied or out of time in between, it isn't handed out.
+///
+/// Shows: PROC-025, PROC-046, STR-102.
+#[tokio::test]
+async fn what_a_replay_read_ahead_is_judged_at_its_handoff() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let names: Vec<_> = (0..40).map(|n| format!("{n:02}")).collect();
+    let of = |n: usize| if n.is_multiple_of(2) { A } else { B };
+    let mut messages: Vec<_> = names.iter().enumerate().map(|(n, name)| text(of(n), name)).collect();
+    messages[14].expires_ns = Some(store.now_ns() + 1_000_000);
+    let late = text(B, "late");
+    publish(store, messages).await;
+    let selection = Selection::all().with_consent([Consent::Allowed]);
+    let beginning = DeliveryCursor::beginning(store.database_id());
+    let mut replay = ReplayReader::new(store.clone(), beginning, selection).await.unwrap();
+    let mut got = Vec::new();
+    while got.len() < 12 {
+        got.push(name(&replay.next().await.unwrap().unwrap()));
+    }
+    assert_eq!(got, names[..12]);
+    // Only time passes: nobody commits.
+    fixture.clock().advance(std::time::Duration::from_millis(2));
+    assert_eq!(name(&replay.next().await.unwrap().unwrap()), "12");
+    assert_eq!(name(&replay.next().await.unwrap().unwrap()), "13");
+    assert_eq!(name(&replay.next().await.unwrap().unwrap()), "15", "14 has disappeared");
+    consent(store, B, Consent::Denied).await;
+    assert_eq!(name(&replay.next().await.unwrap().unwrap()), "16");
+    assert_eq!(name(&replay.next().await.unwrap().unwrap()), "18", "B is denied by now");
+    let gone = text(A, "20").id;
+    store
+        .write::<_, DeliveryError, _>("delete", move |tx| Box::pin(async move { delete(tx, gone).await }))
+        .await
+        .unwrap();
+    assert_eq!(name(&replay.next().await.unwrap().unwrap()), "22", "20 is deleted");
+    publish(store, vec![late]).await;
+    let rest = rest(&mut replay).await;
+    assert_eq!(rest, (24..40).step_by(2).map(|n| format!("{n:02}")).collect::<Vec<_>>());
+}
