@@ -52,18 +52,17 @@ impl ReplayReader {
     /// # Errors
     /// When the database fails.
     pub async fn next(&mut self) -> Result<Option<Item>, DeliveryError> {
-        if let Some(as_of) = self.ahead.as_of()
-            && self.store.version().await? != as_of
-        {
-            self.ahead.discard();
-        }
-        if let Some(message) = self.ahead.take(self.store.now_ns()) {
-            return self.hand_out(message).map(Some);
-        }
-        self.read_ahead().await?;
-        match self.ahead.take(self.store.now_ns()) {
-            Some(message) => self.hand_out(message).map(Some),
-            None => Ok(None),
+        loop {
+            let now = self.store.version().await?;
+            self.ahead.keep_if(now);
+            if let Some(message) = self.ahead.take(self.store.now_ns()) {
+                return self.hand_out(message).map(Some);
+            }
+            if let Some(end) = self.ahead.end {
+                self.position = end;
+                return Ok(None);
+            }
+            self.read_ahead(now).await?;
         }
     }
 
@@ -75,28 +74,21 @@ impl ReplayReader {
         Ok(Item { message, cursor: self.position })
     }
 
-    async fn read_ahead(&mut self) -> Result<(), DeliveryError> {
-        // First: what is committed in between makes a difference later.
-        let as_of = self.store.version().await?;
-        let (database, query) = (self.database, self.query());
-        let page = self
-            .store
-            .read("replay next", move |tx| Box::pin(async move { history(tx, database, &query).await }))
-            .await?;
-        if page.messages.is_empty() {
-            self.position = page.cursor;
-        }
-        self.ahead.put(page, as_of);
-        Ok(())
-    }
-
-    fn query(&self) -> HistoryQuery {
-        HistoryQuery {
+    /// `as_of` is from before the read: what is committed in between has the page read again.
+    async fn read_ahead(&mut self, as_of: Version) -> Result<(), DeliveryError> {
+        let database = self.database;
+        let query = HistoryQuery {
             selection: self.selection.clone(),
             order: Order::OldestFirst,
             from: Some(self.position),
             limit: self.ahead.width,
-        }
+        };
+        let page = self
+            .store
+            .read("replay next", move |tx| Box::pin(async move { history(tx, database, &query).await }))
+            .await?;
+        self.ahead.put(page, as_of);
+        Ok(())
     }
 
     /// The next item, waiting for one to be stored if need be: by this process, by another or by an
@@ -126,25 +118,35 @@ impl ReplayReader {
 #[derive(Debug)]
 struct Ahead {
     messages: VecDeque<StoredMessage>,
+    /// Where the messages end, if nothing comes after them.
+    end: Option<DeliveryCursor>,
     as_of: Option<Version>,
     width: u32,
 }
 
 impl Default for Ahead {
     fn default() -> Self {
-        Self { messages: VecDeque::new(), as_of: None, width: FEW }
+        Self { messages: VecDeque::new(), end: None, as_of: None, width: FEW }
     }
 }
 
 impl Ahead {
-    /// The version of the database that the messages are from, if there are any.
-    fn as_of(&self) -> Option<Version> {
-        self.as_of.filter(|_| !self.messages.is_empty())
-    }
-
     fn put(&mut self, page: HistoryPage, as_of: Version) {
+        self.end = page.more.is_none().then_some(page.cursor);
         self.messages = page.messages.into();
         self.as_of = Some(as_of);
+    }
+
+    /// Discards what is from another state of the database than this.
+    fn keep_if(&mut self, now: Version) {
+        if self.as_of == Some(now) {
+            return;
+        }
+        if !self.messages.is_empty() {
+            self.width = FEW;
+            self.messages.clear();
+        }
+        self.end = None;
     }
 
     /// The next one, unless its time is over by now.
@@ -158,10 +160,5 @@ impl Ahead {
             self.width = (self.width * 2).min(MAX_LOCAL_READ_ROWS);
         }
         Some(next)
-    }
-
-    fn discard(&mut self) {
-        self.messages.clear();
-        self.width = FEW;
     }
 }
