@@ -4,9 +4,10 @@ use highwater_transport::{Receiver, ReceiverEnd, ReceiverEvent};
 use highwater_wire::OrderedPrefix;
 
 use crate::admission::{Admitted, admit};
+use crate::desired::Desired;
 use crate::engine::Shared;
 use crate::interests::Registrations;
-use crate::receiver::{Ended, Health, desired_topics, from_received, has_room, ticks};
+use crate::receiver::{Ended, Health, from_received, has_room, ticks};
 use crate::{Backoff, ConnectionState};
 
 pub(crate) async fn session(shared: &Shared, backoff: &mut Backoff) -> Ended {
@@ -21,6 +22,7 @@ pub(crate) async fn session(shared: &Shared, backoff: &mut Backoff) -> Ended {
     let mut session = Session {
         shared,
         receiver,
+        desired: Desired::default(),
         registrations: Registrations::default(),
         started: false,
         health: Health::default(),
@@ -34,6 +36,7 @@ pub(crate) async fn session(shared: &Shared, backoff: &mut Backoff) -> Ended {
 struct Session<'a> {
     shared: &'a Shared,
     receiver: Receiver,
+    desired: Desired,
     registrations: Registrations,
     started: bool,
     health: Health,
@@ -103,13 +106,12 @@ impl Session<'_> {
 
     /// Makes the session's topics those that are desired now, each added at its durable F (STR-036).
     async fn reconcile(&mut self) -> Result<(), Ended> {
-        let desired = desired_topics(self.shared).await?;
         for topic in self.registrations.paused() {
             if has_room(self.shared, topic).await? {
                 self.registrations.resume(topic);
             }
         }
-        let changes = self.registrations.reconcile(&desired);
+        let changes = self.registrations.reconcile(self.desired.now(self.shared).await?);
         if changes.adds.is_empty() && changes.removes.is_empty() {
             return Ok(());
         }

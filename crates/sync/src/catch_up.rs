@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use highwater_delivery::ConversationState;
 use highwater_processing::ProcessedPosition;
 use highwater_receipt::ReceivedPosition;
 use highwater_wire::{Cursor, Topic, TopicKind};
 use tokio::sync::watch;
 
+use crate::desired::topics_of;
 use crate::engine::Shared;
-use crate::interests::{Registration, desired};
+use crate::interests::Registration;
 use crate::obligation::{Progress, is_complete};
 use crate::operation::progress;
 use crate::{Scope, SyncError};
@@ -168,15 +168,8 @@ pub(crate) async fn catch_up(shared: &Shared, scope: &Scope) -> Result<CatchUp, 
         .store
         .read("catch-up", move |tx| {
             Box::pin(async move {
-                let active = highwater_delivery::conversations(tx)
-                    .await?
-                    .into_iter()
-                    .filter(|found| found.state == ConversationState::Active)
-                    .map(|found| found.group)
-                    .collect();
-                let welcome = highwater_mls::installation(tx).await?.map(|found| Topic::welcome(found.key));
                 let mut topics = BTreeMap::new();
-                for topic in desired(&scopes, &active, welcome) {
+                for topic in topics_of(tx, &scopes).await? {
                     topics.insert(topic, progress(tx, topic, Cursor::MAX).await?);
                 }
                 let held: Vec<_> =

@@ -27,6 +27,7 @@ mod backoff;
 mod bidirectional;
 mod catch_up;
 mod deliver;
+mod desired;
 mod engine;
 mod episode;
 mod error;

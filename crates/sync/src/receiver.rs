@@ -1,13 +1,11 @@
 //! The receiver driver: one session at a time, of either kind, reopened with backoff while anybody is interested.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use highwater_delivery::ConversationState;
 use highwater_wire::{Cursor, Topic};
 
 use crate::engine::Shared;
-use crate::interests::desired;
 use crate::{Backoff, ConnectionState, SyncError, bidirectional, static_receiver};
 
 /// How often interests, paused topics and budgets are looked at again. Activated groups must be selected within 250 ms.
@@ -101,28 +99,6 @@ impl<E: Into<SyncError>> From<E> for Ended {
     fn from(error: E) -> Self {
         Self::Failed { error: Some(error.into()) }
     }
-}
-
-/// The topics that somebody is interested in now.
-pub(crate) async fn desired_topics(shared: &Shared) -> Result<BTreeSet<Topic>, SyncError> {
-    let (active, welcome) = shared
-        .store
-        .read("interests", |tx| {
-            Box::pin(async move {
-                let active = highwater_delivery::conversations(tx)
-                    .await?
-                    .into_iter()
-                    .filter(|found| found.state == ConversationState::Active)
-                    .map(|found| found.group)
-                    .collect();
-                let welcome = highwater_mls::installation(tx)
-                    .await?
-                    .map(|installation| Topic::welcome(installation.key));
-                Ok::<_, SyncError>((active, welcome))
-            })
-        })
-        .await?;
-    Ok(desired(&shared.interests.scopes(), &active, welcome))
 }
 
 /// Each topic with its durable F.

@@ -9,9 +9,10 @@ use highwater_wire::{Cursor, OrderedPrefix, Topic};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::admission::{Admitted, admit};
+use crate::desired::Desired;
 use crate::engine::Shared;
 use crate::fetch::fetch;
-use crate::receiver::{Ended, Health, desired_topics, from_received, has_room, ticks};
+use crate::receiver::{Ended, Health, from_received, has_room, ticks};
 use crate::static_streams::{Action, StaticStreams, StreamId};
 use crate::{Backoff, ConnectionState, SyncError};
 
@@ -19,6 +20,7 @@ use crate::{Backoff, ConnectionState, SyncError};
 pub(crate) async fn session(shared: &Shared, backoff: &mut Backoff) -> Ended {
     let mut session = Session {
         shared,
+        desired: Desired::default(),
         streams: StaticStreams::new(MAX_STATIC_TOPICS),
         opening: JoinSet::new(),
         open: BTreeMap::new(),
@@ -38,6 +40,7 @@ type Queried = (Topic, Result<Cursor, SyncError>);
 
 struct Session<'a> {
     shared: &'a Shared,
+    desired: Desired,
     streams: StaticStreams,
     opening: JoinSet<Opened>,
     open: BTreeMap<StreamId, StaticReceiver>,
@@ -72,16 +75,18 @@ impl Session<'_> {
     /// Makes the streams' topics those that are desired now, each from its durable F (STR-054), and has queried what
     /// they don't cover.
     async fn reconcile(&mut self) -> Result<(), Ended> {
-        let desired = desired_topics(self.shared).await?;
-        let actions = self.streams.reconcile(&desired);
+        let actions = self.streams.reconcile(self.desired.now(self.shared).await?);
+        let changed = !actions.is_empty();
         for action in actions {
             self.act(action).await?;
+        }
+        if changed {
+            self.publish();
         }
         let uncovered: Vec<_> = self.streams.uncovered().keys().copied().collect();
         for topic in uncovered {
             self.query(topic).await?;
         }
-        self.publish();
         Ok(())
     }
 

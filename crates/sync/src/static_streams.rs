@@ -18,7 +18,7 @@ pub(crate) struct StreamId(u64);
 pub(crate) enum Action {
     /// Open a stream with these topics, each from its durable F.
     Open(StreamId, Vec<Topic>),
-    /// Close a stream, or stop opening it.
+    /// Close a stream.
     Close(StreamId),
 }
 
@@ -37,6 +37,12 @@ impl Place {
             (None, Some((_, targets))) => targets.keys().copied().collect(),
             (None, None) => BTreeSet::new(),
         }
+    }
+
+    /// Whether what is on its way only takes topics off.
+    fn brings_all(&self) -> bool {
+        let brought = |topic| self.live.as_ref().is_some_and(|(_, targets)| targets.contains_key(topic));
+        self.opening.iter().flat_map(|(_, topics)| topics).all(brought)
     }
 }
 
@@ -163,8 +169,7 @@ impl StaticStreams {
 
     /// Whether streams bring every topic that they should.
     pub(crate) fn all_active(&self) -> bool {
-        let active = |registration: &Registration| matches!(registration, Registration::Active(_));
-        self.dropped.is_empty() && self.registrations().values().all(active)
+        self.dropped.is_empty() && self.places.iter().all(Place::brings_all)
     }
 }
 
