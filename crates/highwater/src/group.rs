@@ -100,7 +100,12 @@ impl Group {
         let (intent, message_id) = self.store_message(content, key).await?;
         let outcome = self.deliver(intent).await?;
         // A confirmed message has its place in the delivery order; no other has one (PROC-050).
-        let cursor = self.client.message(message_id).await?.and_then(|message| message.cursor);
+        let cursor = match outcome {
+            Outcome::Confirmed { .. } => {
+                self.client.message(message_id).await?.and_then(|message| message.cursor)
+            }
+            _ => None,
+        };
         Ok(Sent { message_id, outcome, cursor })
     }
 

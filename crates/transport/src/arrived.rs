@@ -1,9 +1,11 @@
-//! Sorting what arrived, before each topic's part is checked on its own.
+//! Reading what arrived: sorting it, before each topic's part is checked on its own, and what every session says of itself.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use highwater_wire::proto::backend::{EnvelopeMeta, ServerEnvelope};
-use highwater_wire::{MessageHash, SequenceId, Topic};
+use highwater_wire::limits::KEEPALIVE_INTERVAL;
+use highwater_wire::proto::backend::{CatchupTarget, EnvelopeMeta, ServerEnvelope};
+use highwater_wire::{Cursor, MessageHash, SequenceId, Topic};
 
 use crate::TransportError;
 
@@ -26,6 +28,34 @@ pub(crate) fn by_topic(
         parts[place].1.push(envelope);
     }
     Ok(parts)
+}
+
+/// The targets that a session was told, which must be those of `topics`, in that order (STR-006, STR-051).
+pub(crate) fn targets_of<'t>(
+    topics: impl ExactSizeIterator<Item = &'t Topic>,
+    told: &[CatchupTarget],
+) -> Result<Vec<(Topic, Cursor)>, TransportError> {
+    if told.len() != topics.len() {
+        return Err(TransportError::protocol(format!("{} targets for {} topics", told.len(), topics.len())));
+    }
+    let target = |(told, topic): (&CatchupTarget, &Topic)| {
+        let named = told.topic.as_ref().map(Topic::try_from);
+        if !matches!(named, Some(Ok(named)) if named == *topic) {
+            return Err(TransportError::protocol(format!("another target than that of {topic:?}")));
+        }
+        let through = Cursor::try_from(told.through_sequence_id)
+            .map_err(|error| TransportError::protocol(format!("a target: {error}")))?;
+        Ok((*topic, through))
+    };
+    told.iter().zip(topics).map(target).collect()
+}
+
+/// The longest time between two frames, as a session announces it; 0 is the default (STR-053).
+pub(crate) fn keepalive_of(interval_ms: u32) -> Duration {
+    match interval_ms {
+        0 => KEEPALIVE_INTERVAL,
+        ms => Duration::from_millis(ms.into()),
+    }
 }
 
 /// Metadata that came without its envelope.

@@ -1,15 +1,14 @@
 //! The receiver session as a plain state machine: which frames may come next, and what they mean.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
-use highwater_wire::limits::{KEEPALIVE_INTERVAL, MAX_STREAM_TOPICS, MAX_UPDATE_ADDS, MAX_UPDATE_REMOVES};
+use highwater_wire::limits::{MAX_STREAM_TOPICS, MAX_UPDATE_ADDS, MAX_UPDATE_REMOVES};
 use highwater_wire::proto::backend::{
     ServerEnvelope, SubscribeResponse, subscribe_request, subscribe_response,
 };
 use highwater_wire::{Cursor, PrefixCursor, Topic};
 
-use crate::arrived::by_topic;
+use crate::arrived::{by_topic, keepalive_of, targets_of};
 use crate::query::topic_queries;
 use crate::{ReceiverEvent, TransportError};
 
@@ -121,10 +120,7 @@ impl Session {
         if std::mem::replace(&mut self.started, true) {
             return Err(broken("a second Started"));
         }
-        let keepalive = match keepalive_interval_ms {
-            0 => KEEPALIVE_INTERVAL,
-            ms => Duration::from_millis(ms.into()),
-        };
+        let keepalive = keepalive_of(keepalive_interval_ms);
         Ok(Heard::Event(ReceiverEvent::Started { keepalive }))
     }
 
@@ -138,23 +134,7 @@ impl Session {
                 update.id.get()
             )));
         }
-        if applied.added_targets.len() != update.added.len() {
-            return Err(broken(format!(
-                "{} targets for {} added topics",
-                applied.added_targets.len(),
-                update.added.len()
-            )));
-        }
-        let mut targets = Vec::with_capacity(update.added.len());
-        for (target, (topic, _)) in applied.added_targets.iter().zip(&update.added) {
-            let named = target.topic.as_ref().map(Topic::try_from);
-            if !matches!(named, Some(Ok(named)) if named == *topic) {
-                return Err(broken(format!("another target than that of {topic:?}")));
-            }
-            let through = Cursor::try_from(target.through_sequence_id)
-                .map_err(|error| broken(format!("a target: {error}")))?;
-            targets.push((*topic, through));
-        }
+        let targets = targets_of(update.added.iter().map(|(topic, _)| topic), &applied.added_targets)?;
         for topic in update.removed {
             self.active.remove(&topic);
         }

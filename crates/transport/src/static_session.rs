@@ -1,15 +1,14 @@
 //! A static session as a plain state machine: its topics are those of its request, for as long as it lasts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use highwater_wire::limits::{KEEPALIVE_INTERVAL, MAX_STATIC_TOPICS};
+use highwater_wire::limits::MAX_STATIC_TOPICS;
 use highwater_wire::proto::backend::{
     ServerEnvelope, SubscribeStaticRequest, SubscribeStaticResponse, subscribe_static_response,
 };
 use highwater_wire::{Cursor, PrefixCursor, Topic};
 
-use crate::arrived::by_topic;
+use crate::arrived::{by_topic, keepalive_of, targets_of};
 use crate::query::topic_queries;
 use crate::{StaticEvent, TransportError};
 
@@ -79,27 +78,8 @@ impl StaticSession {
         if std::mem::replace(&mut self.started, true) {
             return Err(TransportError::protocol("a second Started"));
         }
-        if started.targets.len() != self.topics.len() {
-            return Err(TransportError::protocol(format!(
-                "{} targets for {} topics",
-                started.targets.len(),
-                self.topics.len()
-            )));
-        }
-        let mut targets = Vec::with_capacity(self.topics.len());
-        for (target, topic) in started.targets.iter().zip(&self.topics) {
-            let named = target.topic.as_ref().map(Topic::try_from);
-            if !matches!(named, Some(Ok(named)) if named == *topic) {
-                return Err(TransportError::protocol(format!("another target than that of {topic:?}")));
-            }
-            let through = Cursor::try_from(target.through_sequence_id)
-                .map_err(|error| TransportError::protocol(format!("a target: {error}")))?;
-            targets.push((*topic, through));
-        }
-        let keepalive = match started.keepalive_interval_ms {
-            0 => KEEPALIVE_INTERVAL,
-            ms => Duration::from_millis(ms.into()),
-        };
+        let targets = targets_of(self.topics.iter(), &started.targets)?;
+        let keepalive = keepalive_of(started.keepalive_interval_ms);
         Ok(StaticEvent::Started { keepalive, targets })
     }
 
@@ -120,6 +100,7 @@ impl StaticSession {
 
 #[cfg(test)]
 mod tests {
+    use highwater_wire::limits::KEEPALIVE_INTERVAL;
     use highwater_wire::proto::backend::subscribe_static_response::{Keepalive, Response, Started};
     use highwater_wire::proto::backend::{CatchupTarget, ServerEnvelope};
     use highwater_wire::{GroupId, InstallationKey};

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use highwater_wire::proto::backend::{
     self, CatchupTarget, ClientEnvelope, EnvelopeMeta, GroupMessage, Ping, ServerEnvelope,
     client_envelope::Payload,
