@@ -1,4 +1,4 @@
-//! One group of two, many messages: admitted, processed, handed out and acknowledged one by one.
+//! One group of two, many messages: admitted, processed, handed out and acknowledged one by one, read again.
 
 use anyhow::{Context as _, Result, ensure};
 use highwater_delivery::{DefaultConsumer, Selection};
@@ -9,14 +9,17 @@ use highwater_wire::Topic;
 use crate::measure::{Lap, Pair, Round};
 use crate::openmls_floor::Receiver;
 use crate::sqlcipher_floor::Floor;
-use crate::traffic;
+use crate::{reading, traffic};
 
 const WHOLE: &str = "durable_delivery_10k";
 const ADMISSION: &str = "admission_10k";
 const PROCESSING: &str = "processing_10k";
 const DELIVERY: &str = "delivery_10k";
 
-pub(crate) const NAMES: [&str; 4] = [WHOLE, ADMISSION, PROCESSING, DELIVERY];
+const REPLAY: &str = "replay_10k";
+const HISTORY: &str = "history_10k";
+
+pub(crate) const NAMES: [&str; 6] = [WHOLE, ADMISSION, PROCESSING, DELIVERY, REPLAY, HISTORY];
 
 /// How many messages are handed out before the floor has its turn. Each is acknowledged by asking for the next one, the
 /// last by itself.
@@ -76,6 +79,8 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
     }
     ensure!(consumer.next().await?.is_none(), "more was handed out than was sent");
     consumer.release().await?;
+    let replay = reading::replay(&bob.store, messages).await?;
+    let history = reading::pages(&bob.store, messages).await?;
     bob.audit().await;
     floor.store.close().await;
     alice.store.close().await;
@@ -89,5 +94,7 @@ pub(crate) async fn round(messages: usize) -> Result<Round> {
         (ADMISSION, of_all(admission)),
         (PROCESSING, of_all(processing)),
         (DELIVERY, of_all(delivery)),
+        (REPLAY, replay),
+        (HISTORY, history),
     ]))
 }

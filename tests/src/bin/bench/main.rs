@@ -10,6 +10,7 @@ mod durable;
 mod growth;
 mod measure;
 mod openmls_floor;
+mod reading;
 mod spread;
 mod sqlcipher_floor;
 mod traffic;
