@@ -19,6 +19,26 @@ CREATE INDEX delivery_conversations_peer ON delivery_conversations (peer) WHERE 
 CREATE INDEX delivery_conversations_discovered ON delivery_conversations (discovered_by)
     WHERE discovered_by IS NOT NULL;
 
+-- Grows whenever a conversation comes or another part is taken in one. Whoever keeps a list of them asks for this
+-- number after each commit, and lists again only when it has changed.
+CREATE TABLE delivery_conversations_revision (
+    id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    revision INTEGER NOT NULL CHECK (revision >= 0)
+) STRICT;
+
+INSERT INTO delivery_conversations_revision (id, revision) VALUES (1, 0);
+
+CREATE TRIGGER delivery_conversation_comes AFTER INSERT ON delivery_conversations
+BEGIN
+    UPDATE delivery_conversations_revision SET revision = revision + 1;
+END;
+
+CREATE TRIGGER delivery_conversation_changes AFTER UPDATE OF state ON delivery_conversations
+    WHEN NEW.state <> OLD.state
+BEGIN
+    UPDATE delivery_conversations_revision SET revision = revision + 1;
+END;
+
 -- The last delivery number given out, 0 before the first. Never falls, so no number returns.
 CREATE TABLE delivery_counter (
     id   INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::{
     ConsumerError, DeliveryCursor, DeliveryError, DeliveryNumber, Selection, StoredMessage,
     candidates::{exclude, first_candidate, first_passing, first_undelivered},
-    ownership::{DEFAULT_CONSUMER_LEASE, Ownership, Standing, Token, standing},
+    ownership::{DEFAULT_CONSUMER_LEASE, Ownership, Token, owns, owns_or_retakes},
     position,
 };
 
@@ -20,16 +20,6 @@ pub struct Item {
     pub message: StoredMessage,
     /// Resumes strictly after it. Keeping it acknowledges nothing.
     pub cursor: DeliveryCursor,
-}
-
-/// What became of an acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acknowledgement {
-    /// D covers the item, or nothing was out.
-    Stored,
-    /// The lease had run out before, without anyone taking over. The consumer owns again, and the
-    /// item comes once more, with the same id and cursor.
-    Repeats,
 }
 
 /// How many delivery numbers one write transaction looks through.
@@ -82,8 +72,8 @@ enum Turn {
     Handed(Box<StoredMessage>),
     /// D covers the item that was out; in this window nothing passes.
     Passed,
-    /// Nothing: the token doesn't own any more.
-    NotOwned,
+    /// Nothing: another owns.
+    Lost,
 }
 
 impl DefaultConsumer {
@@ -151,7 +141,7 @@ impl DefaultConsumer {
     ///
     /// # Errors
     /// When another consumer took over, or the database fails. Either ends this consumer.
-    pub async fn acknowledge(&mut self) -> Result<Acknowledgement, ConsumerError> {
+    pub async fn acknowledge(&mut self) -> Result<(), ConsumerError> {
         self.check_open()?;
         let acknowledged = self.acknowledge_out().await;
         self.end_if_failed(acknowledged)
@@ -199,20 +189,15 @@ impl DefaultConsumer {
         done
     }
 
-    async fn acknowledge_out(&mut self) -> Result<Acknowledgement, ConsumerError> {
+    async fn acknowledge_out(&mut self) -> Result<(), ConsumerError> {
         if self.out.is_none() {
-            return Ok(Acknowledgement::Stored);
+            return Ok(());
         }
         match self.turn(false).await? {
-            Turn::NotOwned => {
-                self.regain().await?;
-                Ok(Acknowledgement::Repeats)
-            }
-            Turn::Handed(_) | Turn::Passed => {
-                self.settle_out();
-                Ok(Acknowledgement::Stored)
-            }
+            Turn::Lost => return Err(ConsumerError::OwnershipLost),
+            Turn::Handed(_) | Turn::Passed => self.settle_out(),
         }
+        Ok(())
     }
 
     async fn find_next(&mut self) -> Result<Option<Item>, ConsumerError> {
@@ -224,7 +209,7 @@ impl DefaultConsumer {
             match self.turn(true).await? {
                 Turn::Handed(message) => return self.hand_out(*message).map(Some),
                 Turn::Passed => self.settle_out(),
-                Turn::NotOwned => self.regain().await?,
+                Turn::Lost => return Err(ConsumerError::OwnershipLost),
             }
         }
     }
@@ -245,25 +230,23 @@ impl DefaultConsumer {
         }
     }
 
-    /// After a turn that did nothing for want of ownership. What was out comes again.
-    async fn regain(&mut self) -> Result<(), ConsumerError> {
-        self.ownership.reacquire(&self.store).await?;
-        tracing::info!("the consumer's lease had run out; it owns again");
-        self.out = None;
-        Ok(())
-    }
-
     /// Moves the floor to just below the first message in scope that D doesn't cover; `false` when
-    /// there is none.
+    /// there is none. A consumer that has nothing to do learns here that another took over.
     async fn look_ahead(&mut self) -> Result<bool, ConsumerError> {
-        let (selection, floor) = (self.selection.clone(), self.floor);
+        let (selection, floor, token) = (self.selection.clone(), self.floor, self.ownership.token());
         let (next, last) = self
             .store
             .read("consumer look", move |tx| {
-                Box::pin(async move { first_candidate(tx, &selection, floor).await })
+                Box::pin(async move {
+                    if !owns(tx, token).await? {
+                        return Ok(None);
+                    }
+                    first_candidate(tx, &selection, floor).await.map(Some)
+                })
             })
             .await
-            .map_err(ConsumerError::Delivery)?;
+            .map_err(ConsumerError::Delivery)?
+            .ok_or(ConsumerError::OwnershipLost)?;
         self.floor = next.map_or(last, |next| next - 1).max(floor);
         Ok(next.is_some())
     }
@@ -273,6 +256,7 @@ impl DefaultConsumer {
     async fn turn(&self, and_next: bool) -> Result<Turn, ConsumerError> {
         let attempt = Attempt {
             token: self.ownership.token(),
+            lease: self.ownership.lease(),
             out: self.out,
             next: and_next.then(|| self.selection.clone()),
             floor: self.out.map_or(self.floor, |out| self.floor.max(out.number.get())),
@@ -295,6 +279,7 @@ impl DefaultConsumer {
 /// What a turn takes along into its transaction.
 struct Attempt {
     token: Token,
+    lease: Duration,
     out: Option<Out>,
     next: Option<Selection>,
     floor: u64,
@@ -302,8 +287,8 @@ struct Attempt {
 
 impl Attempt {
     async fn run(self, tx: &mut WriteTx) -> Result<Turn, DeliveryError> {
-        if standing(tx, self.token).await? != Standing::Owner {
-            return Ok(Turn::NotOwned);
+        if !owns_or_retakes(tx, self.token, self.lease).await? {
+            return Ok(Turn::Lost);
         }
         if let Some(out) = self.out {
             position::advance(tx, out.group, out.number).await?;

@@ -1,6 +1,6 @@
 //! Conversation records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use highwater_store::{Reads, WriteTx};
 use highwater_wire::{Cursor, GroupId, InboxId, SequenceId};
@@ -266,6 +266,34 @@ pub async fn conversations(tx: &mut impl Reads) -> Result<Vec<Conversation>, Del
     let mut query = QueryBuilder::new(SELECT);
     query.push("ORDER BY c.group_id");
     query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
+}
+
+/// The groups of the conversations that this installation takes part in.
+///
+/// # Errors
+/// When the database fails.
+pub async fn active_groups(tx: &mut impl Reads) -> Result<BTreeSet<GroupId>, DeliveryError> {
+    let rows = sqlx::query("SELECT group_id FROM delivery_conversations WHERE state = ?")
+        .bind(ConversationState::Active.stored())
+        .fetch_all(tx.conn())
+        .await?;
+    rows.iter().map(|row| Ok(GroupId::try_from(row.try_get::<&[u8], _>(0)?)?)).collect()
+}
+
+/// Which conversations there are and in which state, as one number to compare: while it stays the same, nothing of that
+/// has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConversationsRevision(i64);
+
+/// The revision of this snapshot.
+///
+/// # Errors
+/// When the database fails.
+pub async fn conversations_revision(tx: &mut impl Reads) -> Result<ConversationsRevision, DeliveryError> {
+    let revision = sqlx::query_scalar("SELECT revision FROM delivery_conversations_revision WHERE id = 1")
+        .fetch_one(tx.conn())
+        .await?;
+    Ok(ConversationsRevision(revision))
 }
 
 /// The DMs with an inbox, the most recently active one first. Two people can have more than one,

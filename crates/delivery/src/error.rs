@@ -58,7 +58,7 @@ impl From<IdError> for DeliveryError {
 pub enum ConsumerError {
     /// Another consumer of this database is alive (STR-023). It releases on close; if its process
     /// dies, acquiring succeeds at once; if it freezes, once `until_ns` has passed.
-    #[error("the default consumer is active in process {process}, until {until_ns} unless renewed")]
+    #[error("the default consumer is active in process {process}")]
     AlreadyActive {
         /// The operating system's id of the process that owns it.
         process: u32,

@@ -71,7 +71,6 @@ pub async fn history(
         Some(cursor) => Some(cursor.check(tx, database).await?),
         None => None,
     };
-    let boundary = last_number(tx).await?;
     let limit = query.limit.clamp(1, MAX_LOCAL_READ_ROWS);
     let mut window = QueryBuilder::new("SELECT m.delivery_number, ");
     window.push(LOCAL_BYTES);
@@ -91,9 +90,10 @@ pub async fn history(
     let messages = read(tx, query.order, &numbers).await?;
     let end = numbers.last().map(|number| number.unsigned_abs());
     let more = end.filter(|_| rows.len() > numbers.len());
-    let cursor = match query.order {
-        Order::OldestFirst => more.unwrap_or(boundary),
-        Order::NewestFirst => boundary,
+    let cursor = match (query.order, more) {
+        (Order::OldestFirst, Some(read)) => read,
+        // The end of what this snapshot has numbered.
+        _ => last_number(tx).await?,
     };
     Ok(HistoryPage {
         messages,

@@ -46,11 +46,11 @@ mod selection;
 use highwater_store::Migrations;
 
 pub use audit::audit;
-pub use consumer::{Acknowledgement, DefaultConsumer, Item};
+pub use consumer::{DefaultConsumer, Item};
 pub use conversation::{
-    Consent, Conversation, ConversationKind, ConversationState, ConversationType, conversation,
-    conversation_states, conversations, discovered_through, dms_with, put_conversation, set_consent,
-    set_name, set_state,
+    Consent, Conversation, ConversationKind, ConversationState, ConversationType, ConversationsRevision,
+    active_groups, conversation, conversation_states, conversations, conversations_revision,
+    discovered_through, dms_with, put_conversation, set_consent, set_name, set_state,
 };
 pub use cursor::{CursorError, DeliveryCursor};
 pub use deletion::{Deletion, DeletionRefusal, apply_deletion};

@@ -203,77 +203,44 @@ async fn record(tx: &mut WriteTx, token: Token, slot: u32, lease: Duration) -> R
     Ok(())
 }
 
-/// What a token is worth now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It owns.
-    Owner,
-    /// Its lease ran out, and nobody took over yet. It may not touch D, but may become the owner
-    /// anew ([`reacquire`]).
-    Expired,
-    /// Another owns, or the row is gone.
-    Lost,
+/// Whether nobody else has become the owner, and nobody has ended this ownership.
+pub(crate) async fn owns(tx: &mut impl Reads, token: Token) -> Result<bool, DeliveryError> {
+    Ok(stored(tx).await?.is_some_and(|stored| stored.token == token))
 }
 
-pub(crate) async fn standing(tx: &mut impl Reads, token: Token) -> Result<Standing, DeliveryError> {
-    let now = tx.now_ns();
-    Ok(match stored(tx).await? {
-        Some(stored) if stored.token == token && stored.owner.until_ns > now => Standing::Owner,
-        Some(stored) if stored.token == token => Standing::Expired,
-        _ => Standing::Lost,
-    })
-}
-
-/// Extends the lease of an owner. An expired one is left as it is.
-pub(crate) async fn renew(
+/// [`owns`], for a transaction that is about to change something: a lease that ran out while nobody took over is first
+/// taken anew. After the machine slept, or the app kept its thread busy for longer than the lease, its owner goes on where
+/// it was. The writer is held, so whoever would take over comes before this or after it.
+pub(crate) async fn owns_or_retakes(
     tx: &mut WriteTx,
     token: Token,
     lease: Duration,
-) -> Result<Standing, DeliveryError> {
-    let standing = standing(tx, token).await?;
-    if standing == Standing::Owner {
+) -> Result<bool, DeliveryError> {
+    let Some(stored) = stored(tx).await?.filter(|stored| stored.token == token) else {
+        return Ok(false);
+    };
+    if stored.owner.until_ns <= tx.now_ns() {
+        tracing::info!("the consumer's lease had run out; it owns again");
         let until_ns = end_of(lease, tx.now_ns());
         set_end(tx, token, until_ns).await?;
     }
-    Ok(standing)
+    Ok(true)
 }
 
-/// What makes an owner, and what makes the same consumer one anew. The second is chosen beforehand:
-/// a [`reacquire`] whose caller went away may have been committed, and must not pass for another's.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tokens {
-    pub(crate) current: Token,
-    next: Token,
-}
-
-impl Tokens {
-    fn of(current: Token) -> Self {
-        Self { current, next: Token::fresh() }
+/// Extends the lease of an owner. `false` when it is none any more.
+async fn renew(tx: &mut WriteTx, token: Token, lease: Duration) -> Result<bool, DeliveryError> {
+    let owns = owns(tx, token).await?;
+    if owns {
+        let until_ns = end_of(lease, tx.now_ns());
+        set_end(tx, token, until_ns).await?;
     }
+    Ok(owns)
 }
 
-/// Becomes the owner anew, under the next token, after a lease that ran out while nobody took over:
-/// after the machine slept, say. `None` when somebody did take over.
-pub(crate) async fn reacquire(
-    tx: &mut WriteTx,
-    tokens: Tokens,
-    slot: u32,
-    lease: Duration,
-) -> Result<Option<Token>, DeliveryError> {
-    match standing(tx, tokens.current).await? {
-        Standing::Owner => return Ok(Some(tokens.current)),
-        Standing::Lost if standing(tx, tokens.next).await? == Standing::Lost => return Ok(None),
-        Standing::Expired | Standing::Lost => {}
-    }
-    record(tx, tokens.next, slot, lease).await?;
-    Ok(Some(tokens.next))
-}
-
-/// Ends ownership, if one of the tokens still has it.
-pub(crate) async fn release(tx: &mut WriteTx, tokens: Tokens) -> Result<(), DeliveryError> {
-    sqlx::query("DELETE FROM delivery_consumer WHERE token IN (?, ?)")
-        .bind(tokens.current.0.as_slice())
-        .bind(tokens.next.0.as_slice())
+/// Ends ownership, if the token still has it.
+pub(crate) async fn release(tx: &mut WriteTx, token: Token) -> Result<(), DeliveryError> {
+    sqlx::query("DELETE FROM delivery_consumer WHERE token = ?")
+        .bind(token.0.as_slice())
         .execute(tx.conn())
         .await?;
     Ok(())
@@ -283,8 +250,7 @@ pub(crate) async fn release(tx: &mut WriteTx, tokens: Tokens) -> Result<(), Deli
 /// stays, and the free lock says that its owner is gone.
 #[derive(Debug)]
 pub(crate) struct Ownership {
-    tokens: Tokens,
-    slot: u32,
+    token: Token,
     lease: Duration,
     /// Free once the store is closed: an app may keep a reader for longer, and no file of the database
     /// may stay locked by it.
@@ -294,7 +260,8 @@ pub(crate) struct Ownership {
 
 impl Ownership {
     pub(crate) async fn acquire(store: &Store, lease: Duration) -> Result<Self, ConsumerError> {
-        let database = store.path().to_path_buf();
+        // By whatever name the file was opened, its lock files are the same.
+        let database = std::fs::canonicalize(store.path()).map_err(ConsumerError::Lock)?;
         let acquired = store
             .write("consumer acquire", move |tx| Box::pin(async move { acquire(tx, &database, lease).await }))
             .await?;
@@ -302,31 +269,18 @@ impl Ownership {
             Acquired::Owner(token, lock) => (token, lock),
             Acquired::Refused(error) => return Err(error),
         };
-        let (slot, lock) = (lock.slot, Some(store.keep(lock)));
+        let lock = Some(store.keep(lock));
         let renewal = keep_renewing(store.clone(), token, lease);
-        Ok(Self { tokens: Tokens::of(token), slot, lease, lock, renewal })
+        Ok(Self { token, lease, lock, renewal })
     }
 
     /// What a change of D has to name.
     pub(crate) fn token(&self) -> Token {
-        self.tokens.current
+        self.token
     }
 
-    /// [`reacquire`] and carry on; an error when somebody took over. Dropped at any time, it can be
-    /// called again.
-    pub(crate) async fn reacquire(&mut self, store: &Store) -> Result<(), ConsumerError> {
-        let (tokens, slot, lease) = (self.tokens, self.slot, self.lease);
-        let token = store
-            .write("consumer reacquire", move |tx| {
-                Box::pin(async move { reacquire(tx, tokens, slot, lease).await })
-            })
-            .await
-            .map_err(ConsumerError::Delivery)?
-            .ok_or(ConsumerError::OwnershipLost)?;
-        self.tokens = Tokens::of(token);
-        self.renewal.abort();
-        self.renewal = keep_renewing(store.clone(), token, lease);
-        Ok(())
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// Leaves the place to whoever asks for it, without touching the database.
@@ -337,9 +291,9 @@ impl Ownership {
 
     /// Gives ownership back. The lock is freed after the row is gone.
     pub(crate) async fn release(self, store: &Store) -> Result<(), ConsumerError> {
-        let tokens = self.tokens;
+        let token = self.token;
         store
-            .write("consumer release", move |tx| Box::pin(async move { release(tx, tokens).await }))
+            .write("consumer release", move |tx| Box::pin(async move { release(tx, token).await }))
             .await
             .map_err(ConsumerError::Delivery)
     }
@@ -369,9 +323,9 @@ async fn renewing(store: &Store, token: Token, lease: Duration) {
             .write("consumer renew", move |tx| Box::pin(async move { renew(tx, token, lease).await }))
             .await;
         match renewed {
-            Ok(Standing::Owner) => {}
+            Ok(true) => {}
             // The consumer finds out for itself when it next looks.
-            Ok(Standing::Expired | Standing::Lost) => return,
+            Ok(false) => return,
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%error, "the consumer's lease was not renewed");
             }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use highwater_delivery::{
-    Acknowledgement, Consent, ConsumerError, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError, Item,
-    MIGRATIONS, Selection,
+    Consent, ConsumerError, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError, Item, MIGRATIONS,
+    Selection,
 };
 use highwater_store::{DatabaseKey, OpenOptions, Store};
 use highwater_testkit_base::{Disk, Kind, Operation, StoreFixture, eventually};
@@ -152,17 +152,18 @@ async fn a_read_given_up_while_it_takes_its_lease_anew_leaves_a_consumer_that_ca
             assert_eq!(next(&mut consumer).await, "1");
             fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
             if let Some(done) = through(asks.of(&mut consumer), points).await {
-                // It comes again, and the next request acknowledges it.
-                assert!(done.unwrap().is_none_or(|item| number(&item) == 1));
+                assert!(done.unwrap().is_none_or(|item| number(&item) == 2));
                 completed = true;
             }
             settled(store).await;
-            assert_eq!(d(store, A).await, 0, "{asks:?} {points}");
-            let again = next(&mut consumer).await;
-            let expected = if completed && !matches!(asks, Asks::Acknowledges) { "2" } else { "1" };
-            assert_eq!(again, expected, "{asks:?} {points}");
+            let acknowledged = d(store, A).await;
+            assert!(acknowledged == 1 || !completed && acknowledged == 0, "{asks:?} {points}");
+            let mut rest = vec![next(&mut consumer).await];
+            let expected = if completed && !matches!(asks, Asks::Acknowledges) { "3" } else { "2" };
+            assert_eq!(rest, [expected], "{asks:?} {points}");
             assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
-            assert_eq!(drain(&mut consumer).await.last().unwrap(), "3");
+            rest.extend(drain(&mut consumer).await);
+            assert_eq!(rest.last().unwrap(), "3");
             assert_eq!(d(store, A).await, 3);
             if completed {
                 break;
@@ -280,6 +281,6 @@ async fn two_tasks_that_share_a_consumer_get_each_item_once() {
         seen.push(number);
     }
     assert_eq!(seen, (1..=200).collect::<Vec<_>>());
-    assert_eq!(consumer.lock().await.acknowledge().await.unwrap(), Acknowledgement::Stored);
+    consumer.lock().await.acknowledge().await.unwrap();
     assert_eq!(d(fixture.store(), A).await, 200);
 }

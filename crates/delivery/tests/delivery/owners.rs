@@ -3,8 +3,8 @@
 use std::{cell::Cell, time::Duration};
 
 use highwater_delivery::{
-    Acknowledgement, ConsumerError, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError, MIGRATIONS,
-    Selection, owner, positions,
+    ConsumerError, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError, MIGRATIONS, Selection, owner,
+    positions,
 };
 use highwater_store::Store;
 use highwater_testkit_base::StoreFixture;
@@ -69,7 +69,6 @@ enum Answer {
     Lost,
     Ended,
     Stored,
-    Repeats,
 }
 
 impl Model {
@@ -78,19 +77,18 @@ impl Model {
         numbers.filter(|(number, group)| *number > self.delivered[**group]).map(|(number, _)| number).next()
     }
 
-    /// Whether the consumer owns when it asks; one whose lease ran out unnoticed owns anew, and has nothing out.
-    fn owns(&mut self, who: usize) -> Option<bool> {
-        match self.row {
-            Some((Some(holder), until)) if holder == who && until > self.now => Some(true),
-            Some((Some(holder), _)) if holder == who => {
-                self.row = Some((Some(who), self.now + LEASE));
-                self.lives[who].as_mut().unwrap().out = None;
-                Some(false)
-            }
-            _ => {
-                self.lives[who].as_mut().unwrap().ended = true;
-                None
-            }
+    /// Whether nobody else has become the owner. It ends the consumer's life if somebody has.
+    fn owns(&mut self, who: usize) -> bool {
+        let owns = matches!(self.row, Some((Some(holder), _)) if holder == who);
+        self.lives[who].as_mut().unwrap().ended = !owns;
+        owns
+    }
+
+    /// A lease that ran out while nobody asked for the place is taken anew by the next change.
+    fn retake(&mut self) {
+        let (_, until) = self.row.as_mut().unwrap();
+        if *until <= self.now {
+            *until = self.now + LEASE;
         }
     }
 
@@ -108,14 +106,14 @@ impl Model {
         if life.ended {
             return Answer::Ended;
         }
+        if !self.owns(who) {
+            return Answer::Lost;
+        }
         if life.out.is_none() && self.candidate().is_none() {
             return Answer::Nothing;
         }
-        match self.owns(who) {
-            None => return Answer::Lost,
-            Some(true) => self.settle(who),
-            Some(false) => {}
-        }
+        self.retake();
+        self.settle(who);
         let next = self.candidate();
         self.lives[who].as_mut().unwrap().out = next;
         next.map_or(Answer::Nothing, Answer::Item)
@@ -128,14 +126,12 @@ impl Model {
             (false, None) => return Answer::Stored,
             (false, Some(_)) => {}
         }
-        match self.owns(who) {
-            None => Answer::Lost,
-            Some(true) => {
-                self.settle(who);
-                Answer::Stored
-            }
-            Some(false) => Answer::Repeats,
+        if !self.owns(who) {
+            return Answer::Lost;
         }
+        self.retake();
+        self.settle(who);
+        Answer::Stored
     }
 
     /// `Ok` for an owner, or until when another is.
@@ -266,10 +262,7 @@ impl World {
             }
             Step::Acknowledge(who) => {
                 let Some(consumer) = &mut consumers[who] else { return };
-                let got = answer(consumer.acknowledge().await.map(|done| match done {
-                    Acknowledgement::Stored => Answer::Stored,
-                    Acknowledgement::Repeats => Answer::Repeats,
-                }));
+                let got = answer(consumer.acknowledge().await.map(|()| Answer::Stored));
                 assert_eq!(got, model.acknowledge(who), "{who}");
             }
             Step::Kill(who) => {

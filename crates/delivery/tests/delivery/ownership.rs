@@ -6,8 +6,8 @@ use std::{
 };
 
 use highwater_delivery::{
-    Acknowledgement, ConsumerError, ConsumerOwner, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError,
-    MIGRATIONS, Selection, owner,
+    ConsumerError, ConsumerOwner, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError, MIGRATIONS,
+    Selection, owner,
 };
 use highwater_store::{DatabaseKey, OpenOptions, Store};
 use highwater_testkit_base::{TestClock, eventually};
@@ -159,25 +159,73 @@ async fn a_late_acknowledgement_of_a_replaced_owner_changes_nothing() {
     assert_eq!(deliver(store, Selection::all()).await, ["a", "b"]);
 }
 
-/// A machine that slept: the lease ran out, but nobody took over. The item that was out is not
-/// acknowledged under the old token, it comes again under a new one.
+/// A machine that slept, or a handler that kept its thread busy for longer than the lease: the lease ran out, and nobody
+/// asked for the place. It gets on all the same.
 /// Shows: STR-096, PROC-031.
 #[tokio::test]
-async fn an_owner_whose_lease_ran_out_unnoticed_owns_anew_and_repeats_its_item() {
+async fn an_owner_whose_lease_ran_out_unnoticed_goes_on_where_it_was() {
     let fixture = store().await;
     let store = fixture.store();
     arrive(store, &[(A, "a"), (A, "b")]).await;
     let mut consumer = open(store, Selection::all()).await;
     assert_eq!(next(&mut consumer).await, "a");
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
-    assert_eq!(next(&mut consumer).await, "a");
-    assert_eq!(d(store, A).await, 0);
+    assert_eq!(next(&mut consumer).await, "b");
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }), "it owns again");
     fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
-    assert_eq!(consumer.acknowledge().await.unwrap(), Acknowledgement::Repeats);
-    assert_eq!(d(store, A).await, 0);
-    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
-    assert_eq!(drain(&mut consumer).await, ["a", "b"]);
+    consumer.acknowledge().await.unwrap();
     assert_eq!(d(store, A).await, 2);
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+}
+
+/// The renewal goes on after the machine slept, so that an owner that waits for a message keeps its place.
+/// Shows: STR-096, PROC-031.
+#[tokio::test]
+async fn an_idle_owner_keeps_its_place_after_its_machine_slept() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let lease = Duration::from_millis(150);
+    let mut owner = DefaultConsumer::acquire_for(lease, store.clone(), Selection::all()).await.unwrap();
+    let waiting = tokio::spawn(async move { owner.next_wait().await.map(|item| item.message.id) });
+    fixture.clock().advance(2 * lease);
+    eventually(Duration::from_secs(30), async || {
+        recorded(store).await.is_some_and(|owner| owner.until_ns > store.now_ns())
+    })
+    .await;
+    assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
+    arrive(store, &[(A, "a")]).await;
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap().unwrap();
+}
+
+/// Shows: STR-096, PROC-031, PROC-040.
+#[tokio::test]
+async fn an_owner_that_waits_is_told_when_another_takes_over() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let mut old = open(store, Selection::all()).await;
+    let waiting = tokio::spawn(async move { old.next_wait().await });
+    fixture.clock().advance(DEFAULT_CONSUMER_LEASE);
+    let _new = open(store, Selection::all()).await;
+    let told = tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap();
+    assert!(matches!(told, Err(ConsumerError::OwnershipLost)), "{told:?}");
+}
+
+/// Shows: STR-023, STR-096, PROC-031.
+#[cfg(unix)]
+#[tokio::test]
+async fn another_name_of_the_file_is_no_way_around_a_living_owner() {
+    let fixture = store().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.db");
+    std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
+    let clock = Arc::new(fixture.clock().clone());
+    let options = OpenOptions::new(&link, fixture.key(), vec![MIGRATIONS]).clock(clock);
+    let by_link = Store::open(options).await.unwrap();
+    let first = open(fixture.store(), Selection::all()).await;
+    assert!(matches!(refused(&by_link).await, ConsumerError::AlreadyActive { .. }));
+    first.release().await.unwrap();
+    open(&by_link, Selection::all()).await.release().await.unwrap();
+    by_link.close().await;
 }
 
 /// Shows: STR-079, STR-096.

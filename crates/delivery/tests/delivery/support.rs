@@ -11,7 +11,7 @@ use highwater_wire::{GroupId, InboxId, MessageId, SequenceId};
 
 /// How many random runs a model is held against, one after another in one database.
 pub(crate) fn runs() -> u32 {
-    if std::env::var_os("HIGHWATER_SOAK").is_some() { 20_000 } else { 1_000 }
+    if std::env::var_os("HIGHWATER_SOAK").is_some() { 20_000 } else { 3_000 }
 }
 
 /// A store with groups A, B and C, and DM D.
