@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use highwater_delivery::{Consent, Conversation, ConversationState, ConversationType};
+use highwater_delivery::{
+    Consent, ConversationState, ConversationType, ConversationsRevision, DeliveryError, conversations,
+    conversations_revision,
+};
 use highwater_store::ReadTx;
 use highwater_sync::{ConnectionState, Scope};
 use highwater_wire::GroupId;
@@ -67,7 +70,8 @@ impl Conversations {
     pub async fn open(self) -> Result<ConversationStream, Error> {
         // Interest in no group at all is interest in invitations.
         let mut live = Live::local(self.client, Scope::Groups(BTreeSet::new()));
-        let known = present(&live.client).await?.into_iter().map(|found| found.group).collect();
+        let mut known = Known::default();
+        known.new(&live.client).await?;
         live.attach().await?;
         let ending = Ending::new(self.hooks);
         let (consent, kind) = (self.consent, self.kind);
@@ -96,7 +100,7 @@ pub struct ConversationStream {
     live: Live,
     consent: Option<BTreeSet<Consent>>,
     kind: Option<ConversationType>,
-    known: BTreeSet<GroupId>,
+    known: Known,
     /// Seen, and not handed out yet.
     found: VecDeque<GroupId>,
     ending: Ending,
@@ -132,15 +136,10 @@ impl ConversationStream {
                 }
             }
             self.live.looking();
-            let mut new = present(&self.live.client).await?;
-            new.retain(|found| !self.known.contains(&found.group));
-            if new.is_empty() {
+            self.found.extend(self.known.new(&self.live.client).await?);
+            if self.found.is_empty() {
                 self.live.changed().await?;
-                continue;
             }
-            new.sort_by_key(|found| found.created_ns);
-            self.known.extend(new.iter().map(|found| found.group));
-            self.found.extend(new.into_iter().map(|found| found.group));
         }
     }
 
@@ -167,14 +166,34 @@ impl ConversationStream {
     }
 }
 
-/// Every conversation that is more than what an import left.
-async fn present(client: &Client) -> Result<Vec<Conversation>, Error> {
-    let mut found = client
-        .store()
-        .read("conversations", |tx: &mut ReadTx| {
-            Box::pin(async move { highwater_delivery::conversations(tx).await })
-        })
-        .await?;
-    found.retain(|found| found.state != ConversationState::Restored);
-    Ok(found)
+/// The conversations that were seen. One that is only what an import left is not seen until an invitation activates it.
+#[derive(Debug, Default)]
+struct Known {
+    groups: BTreeSet<GroupId>,
+    as_of: Option<ConversationsRevision>,
+}
+
+impl Known {
+    /// Those that were not seen before, the oldest first.
+    async fn new(&mut self, client: &Client) -> Result<Vec<GroupId>, Error> {
+        let before = self.as_of;
+        let (as_of, mut found) = client
+            .store()
+            .read("conversations", move |tx: &mut ReadTx| {
+                Box::pin(async move {
+                    let now = conversations_revision(tx).await?;
+                    let found = if before == Some(now) { Vec::new() } else { conversations(tx).await? };
+                    Ok::<_, DeliveryError>((now, found))
+                })
+            })
+            .await?;
+        found.retain(|found| {
+            found.state != ConversationState::Restored && !self.groups.contains(&found.group)
+        });
+        found.sort_by_key(|found| found.created_ns);
+        let new: Vec<_> = found.into_iter().map(|found| found.group).collect();
+        self.groups.extend(&new);
+        self.as_of = Some(as_of);
+        Ok(new)
+    }
 }

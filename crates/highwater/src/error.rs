@@ -134,6 +134,16 @@ impl Error {
         matches!(self, Self::Consumer(ConsumerError::AlreadyActive { .. }))
     }
 
+    /// Whether the deployment refuses this client for good. This [`Client`](crate::Client) sends nothing more; what is
+    /// stored stays and can be read. Open the client again once the deployment's operator has let it in.
+    pub fn is_refused(&self) -> bool {
+        matches!(
+            self,
+            Self::Transport(TransportError::Refused { .. })
+                | Self::Sync(SyncError::Transport(TransportError::Refused { .. }))
+        )
+    }
+
     /// The obligations that an incomplete or blocked sync left, empty for every other error.
     pub fn obligations(&self) -> &[Obligation] {
         match self {

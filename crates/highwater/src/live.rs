@@ -1,6 +1,6 @@
 //! What every stream has: wakes to look again, and interest in the network while it lives.
 
-use highwater_sync::{CatchUp, ConnectionState, Interest, Scope};
+use highwater_sync::{CatchUp, ConnectionState, Interest, InterestEnd, Scope};
 use tokio::sync::watch;
 
 use crate::{CatchUpChanges, Client, Error};
@@ -42,11 +42,14 @@ impl Live {
     /// Waits until there may be something new.
     ///
     /// # Errors
-    /// When the client is closed, or the recovery budget is spent.
+    /// When the client is closed, the recovery budget is spent, or the deployment refuses this client.
     pub(crate) async fn changed(&mut self) -> Result<(), Error> {
         tokio::select! {
             changed = self.wakes.changed() => changed.map_err(|_| Error::Closed),
-            () = exhausted(&mut self.interest) => Err(Error::RecoveryExhausted),
+            end = ended(&mut self.interest) => Err(match end {
+                InterestEnd::Exhausted => Error::RecoveryExhausted,
+                InterestEnd::Refused(refusal) => Error::Transport(refusal),
+            }),
         }
     }
 
@@ -67,10 +70,10 @@ impl Live {
     }
 }
 
-/// Resolves when the interest's recovery budget is spent; never without a backend.
-async fn exhausted(interest: &mut Option<Interest>) {
+/// Resolves when nothing more comes from the network; never without a backend.
+async fn ended(interest: &mut Option<Interest>) -> InterestEnd {
     match interest {
-        Some(interest) => interest.exhausted().await,
+        Some(interest) => interest.ended().await,
         None => std::future::pending().await,
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use highwater_processing::ProcessedPosition;
 use highwater_receipt::ReceivedPosition;
+use highwater_store::ACTIVE_DATABASE_POLL_INTERVAL;
 use highwater_wire::{Cursor, Topic, TopicKind};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::desired::topics_of;
 use crate::engine::Shared;
@@ -95,6 +97,8 @@ pub struct CatchUpChanges {
     shared: Shared,
     scope: Scope,
     last: Option<CatchUp>,
+    /// When the next snapshot may be taken.
+    next_look: Instant,
     commits: watch::Receiver<u64>,
     interests: watch::Receiver<u64>,
     connection: watch::Receiver<ConnectionState>,
@@ -111,22 +115,27 @@ impl CatchUpChanges {
             shared,
             scope,
             last: None,
+            next_look: Instant::now(),
         }
     }
 
-    /// The state now, the first time; then waits until it is another. What came and went in between is not seen, and no
-    /// older state follows a newer one. Cancel-safe.
+    /// The state now, the first time; then waits until it is another. At most one state in each
+    /// [`ACTIVE_DATABASE_POLL_INTERVAL`]: what came and went in between is not seen, and no older state follows a newer one.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// When the database fails, or the engine ends.
     pub async fn next(&mut self) -> Result<CatchUp, SyncError> {
         loop {
+            // A snapshot costs by the number of topics, and under load every few milliseconds have a commit.
+            tokio::time::sleep_until(self.next_look).await;
             // Marked seen before looking, so that a change in between is looked at again.
             self.commits.mark_unchanged();
             self.interests.mark_unchanged();
             self.connection.mark_unchanged();
             self.registrations.mark_unchanged();
             let now = catch_up(&self.shared, &self.scope).await?;
+            self.next_look = Instant::now() + ACTIVE_DATABASE_POLL_INTERVAL;
             if self.last.as_ref() != Some(&now) {
                 self.last = Some(now.clone());
                 return Ok(now);

@@ -206,7 +206,9 @@ impl Engine {
             }) => ended.map_err(|_| SyncError::Closed)?.ended.clone(),
         };
         match ended {
-            Some((_, Some(failure))) => Err(SyncError::NotPublished(failure)),
+            Some((_, Some(failure))) => {
+                Err(SyncError::NotPublished { reason: failure.reason, retryable: failure.retryable })
+            }
             _ => Ok(()),
         }
     }

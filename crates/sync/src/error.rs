@@ -49,8 +49,13 @@ pub enum SyncError {
     #[error("{} of the operation's obligations are blocked", .0.len())]
     Blocked(Vec<Obligation>),
     /// A publishing round failed; what is owed stays owed.
-    #[error("not published yet: {0}")]
-    NotPublished(String),
+    #[error("not published yet: {reason}")]
+    NotPublished {
+        /// Why, in words.
+        reason: String,
+        /// Whether the next round can succeed.
+        retryable: bool,
+    },
     /// The engine was shut down.
     #[error("the client is closed")]
     Closed,
@@ -69,7 +74,8 @@ impl SyncError {
             Self::Outbox(error) => error.is_retryable(),
             Self::Delivery(error) => error.is_retryable(),
             Self::Mls(error) => error.is_retryable(),
-            Self::Incomplete(_) | Self::NotPublished(_) => true,
+            Self::NotPublished { retryable, .. } => *retryable,
+            Self::Incomplete(_) => true,
             Self::Blocked(_) | Self::Closed => false,
         }
     }
@@ -85,7 +91,13 @@ impl SyncError {
     /// Whether trying anything else on the same connection now would fail the same way.
     pub(crate) fn is_connection_wide(&self) -> bool {
         matches!(self, Self::Closed | Self::Store(_))
+            || self.is_refusal()
             || matches!(self, Self::Transport(error) if error.is_retryable())
+    }
+
+    /// Whether the deployment refuses this client, so that nothing is sent any more.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Transport(TransportError::Refused { .. }))
     }
 
     /// The unfinished obligations, where there are any.

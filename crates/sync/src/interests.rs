@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use highwater_transport::TransportError;
 use highwater_wire::{Cursor, GroupId, Topic};
 use tokio::sync::watch;
 
@@ -18,19 +19,31 @@ pub enum Scope {
     Groups(BTreeSet<GroupId>),
 }
 
+/// Why nothing more comes for an interest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterestEnd {
+    /// Its recovery budget is spent (PROC-038). A new interest has a budget of its own.
+    Exhausted,
+    /// The deployment refuses this client ([`TransportError::Refused`]): no further attempt is made.
+    Refused(TransportError),
+}
+
 /// Keeps a scope's topics registered while it lives (PROC-049).
 #[derive(Debug)]
 pub struct Interest {
     id: u64,
     interests: Arc<Interests>,
-    exhausted: watch::Receiver<bool>,
+    end: watch::Receiver<Option<InterestEnd>>,
 }
 
 impl Interest {
-    /// Resolves when this interest's recovery budget is spent (PROC-038). Cancel-safe; pending for ever otherwise.
-    pub async fn exhausted(&mut self) {
-        if self.exhausted.wait_for(|exhausted| *exhausted).await.is_err() {
-            std::future::pending::<()>().await;
+    /// Resolves when nothing more comes for this interest. Cancel-safe; pending for ever otherwise.
+    pub async fn ended(&mut self) -> InterestEnd {
+        let end = self.end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        match end {
+            Some(end) => end,
+            // The engine has ended, and with it everybody who waits here.
+            None => std::future::pending().await,
         }
     }
 }
@@ -47,7 +60,18 @@ impl Drop for Interest {
 struct Entry {
     scope: Scope,
     episode: Episode,
-    exhausted: watch::Sender<bool>,
+    end: watch::Sender<Option<InterestEnd>>,
+}
+
+impl Entry {
+    /// The first end is the end.
+    fn end(&self, end: InterestEnd) {
+        self.end.send_if_modified(|now| {
+            let first = now.is_none();
+            now.get_or_insert(end);
+            first
+        });
+    }
 }
 
 /// The live interests of one engine.
@@ -64,16 +88,16 @@ impl Interests {
     }
 
     pub(crate) fn add(self: &Arc<Self>, scope: Scope, now: Duration) -> Interest {
-        let (exhausted, receiver) = watch::channel(false);
+        let (end, receiver) = watch::channel(None);
         let mut id = 0;
         self.version.send_modify(|version| {
             *version += 1;
             id = *version;
         });
         self.change(|entries| {
-            entries.insert(id, Entry { scope, episode: Episode::first(now), exhausted });
+            entries.insert(id, Entry { scope, episode: Episode::first(now), end });
         });
-        Interest { id, interests: Arc::clone(self), exhausted: receiver }
+        Interest { id, interests: Arc::clone(self), end: receiver }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Entry>) -> T) -> T {
@@ -110,9 +134,16 @@ impl Interests {
                     entry.episode.inactive(now);
                 }
                 if entry.episode.is_exhausted(now) {
-                    entry.exhausted.send_replace(true);
+                    entry.end(InterestEnd::Exhausted);
                 }
             }
+        });
+    }
+
+    /// Ends everybody's: the deployment refuses this client.
+    pub(crate) fn refused(&self, refusal: &TransportError) {
+        self.quietly(|entries| {
+            entries.values().for_each(|entry| entry.end(InterestEnd::Refused(refusal.clone())));
         });
     }
 }
@@ -286,8 +317,8 @@ mod tests {
         }
         let mut fresh = interests.add(Scope::AllGroups, Duration::from_secs(10));
         interests.observe(Duration::from_secs(11), false);
-        old.exhausted().await;
-        let waited = tokio::time::timeout(Duration::from_millis(10), fresh.exhausted()).await;
+        assert_eq!(old.ended().await, InterestEnd::Exhausted);
+        let waited = tokio::time::timeout(Duration::from_millis(10), fresh.ended()).await;
         assert!(waited.is_err());
     }
 }

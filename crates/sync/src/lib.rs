@@ -49,7 +49,7 @@ pub use catch_up::{
 pub use engine::{Engine, EngineOptions};
 pub use episode::{Episode, RECOVERY_BUDGET_CYCLES, RECOVERY_BUDGET_TIME, SUSTAINED_RECOVERY};
 pub use error::SyncError;
-pub use interests::{Interest, Scope};
+pub use interests::{Interest, InterestEnd, Scope};
 pub use obligation::{Cause, Obligation};
 pub use operation::{SyncRequest, Synced};
 pub use receiver::ReceiverKind;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use highwater_delivery::ConversationState;
 use highwater_store::Reads;
+use highwater_transport::TransportError;
 use highwater_wire::{Cursor, GroupId, Topic, TopicKind};
 use tokio::time::Instant;
 
@@ -40,6 +41,7 @@ pub struct Synced {
 
 /// Runs an explicit sync. Dropping the future leaves everything committed as it is.
 pub(crate) async fn sync(shared: &Shared, request: SyncRequest) -> Result<Synced, SyncError> {
+    shared.connection.not_refused()?;
     let mut run = Run {
         shared,
         deadline: Instant::now() + request.within,
@@ -89,12 +91,8 @@ impl Run<'_> {
             .store
             .read("sync scope", |tx| {
                 Box::pin(async move {
-                    let mut topics: BTreeSet<_> = highwater_delivery::conversations(tx)
-                        .await?
-                        .into_iter()
-                        .filter(|found| found.state == ConversationState::Active)
-                        .map(|found| Topic::group(found.group))
-                        .collect();
+                    let active = highwater_delivery::active_groups(tx).await?;
+                    let mut topics: BTreeSet<_> = active.into_iter().map(Topic::group).collect();
                     if let Some(installation) = highwater_mls::installation(tx).await? {
                         topics.insert(Topic::welcome(installation.key));
                         topics.extend(installation.inbox.map(Topic::identity));
@@ -130,6 +128,9 @@ impl Run<'_> {
                 }
                 Err(error) => error,
             };
+            if let TransportError::Refused { .. } = error {
+                return Err(error.into());
+            }
             let wait = backoff.failed(error.retry_after(), rand::random());
             if !error.is_retryable() || Instant::now() + wait >= until {
                 self.connection = Some(error.to_string());
@@ -194,6 +195,7 @@ impl Run<'_> {
                 self.connection = Some(error.to_string());
                 Ok(Instant::now() + backoff.failed(error.retry_after(), rand::random()))
             }
+            Err(error) if error.is_refusal() => Err(error),
             Err(SyncError::Transport(error)) => {
                 self.connection = Some(error.to_string());
                 Ok(self.deadline)

@@ -11,6 +11,7 @@ use highwater_wire::{SequenceId, Topic, TopicKind};
 use tokio::task::JoinSet;
 
 use crate::SyncError;
+use crate::desired::welcome;
 use crate::engine::Shared;
 use crate::resolver::resolve;
 
@@ -135,24 +136,20 @@ impl Processor {
             .store
             .read("pending work", |tx| {
                 Box::pin(async move {
-                    let active: BTreeSet<_> = highwater_delivery::conversations(tx)
-                        .await?
+                    let pending = highwater_receipt::pending_topics(tx, None).await?;
+                    let groups: Vec<_> = pending.iter().filter_map(|found| found.topic.group_id()).collect();
+                    let states = highwater_delivery::conversation_states(tx, &groups).await?;
+                    let topics = pending
                         .into_iter()
-                        .filter(|found| found.state == ConversationState::Active)
-                        .map(|found| Topic::group(found.group))
-                        .collect();
-                    let topics = highwater_receipt::pending_topics(tx, None)
-                        .await?
-                        .into_iter()
-                        .filter(|pending| match pending.topic.kind() {
-                            TopicKind::GroupMessage => active.contains(&pending.topic),
-                            kind => kind == TopicKind::IdentityUpdate,
+                        .filter(|found| match (found.topic.kind(), found.topic.group_id()) {
+                            (TopicKind::GroupMessage, Some(group)) => {
+                                states.get(&group) == Some(&ConversationState::Active)
+                            }
+                            (kind, _) => kind == TopicKind::IdentityUpdate,
                         })
-                        .map(|pending| (pending.topic, pending.head))
+                        .map(|found| (found.topic, found.head))
                         .collect();
-                    let welcome_topic = highwater_mls::installation(tx)
-                        .await?
-                        .map(|installation| Topic::welcome(installation.key));
+                    let welcome_topic = welcome(tx).await?;
                     let welcomes = match welcome_topic {
                         Some(topic) => highwater_join::ready(tx, topic).await?,
                         None => Vec::new(),

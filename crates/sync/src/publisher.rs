@@ -31,7 +31,14 @@ pub(crate) struct Publishing {
     /// Rounds that were started since the engine was.
     pub(crate) started: u64,
     /// The last round that ended, and why it failed if it did.
-    pub(crate) ended: Option<(u64, Option<String>)>,
+    pub(crate) ended: Option<(u64, Option<Failure>)>,
+}
+
+/// Why a round failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    pub(crate) retryable: bool,
 }
 
 pub(crate) async fn run(shared: Shared) {
@@ -49,7 +56,10 @@ pub(crate) async fn run(shared: Shared) {
             _ = shared.cancel.cancelled() => break,
             result = round(&shared) => result,
         };
-        let failure = result.as_ref().err().map(ToString::to_string);
+        let failure = result
+            .as_ref()
+            .err()
+            .map(|error| Failure { reason: error.to_string(), retryable: !error.is_refusal() });
         shared.publishing.send_modify(|publishing| publishing.ended = Some((rounds, failure)));
         match result {
             Ok(()) => {

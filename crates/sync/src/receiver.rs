@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use highwater_transport::TransportError;
 use highwater_wire::{Cursor, Topic};
 
 use crate::engine::Shared;
@@ -33,6 +34,13 @@ pub(crate) async fn run(shared: Shared) {
                 _ = interested.changed() => continue,
             }
         }
+        if let Err(refusal) = shared.connection.not_refused() {
+            refused(&shared, &refusal);
+            tokio::select! {
+                _ = shared.cancel.cancelled() => break,
+                _ = interested.changed() => continue,
+            }
+        }
         shared.connection_state(if first {
             ConnectionState::Connecting
         } else {
@@ -48,6 +56,10 @@ pub(crate) async fn run(shared: Shared) {
             Ended::Unneeded => {
                 first = true;
                 shared.connection_state(ConnectionState::Closed);
+            }
+            Ended::Failed { error: Some(SyncError::Transport(refusal @ TransportError::Refused { .. })) } => {
+                shared.reference_waits.disconnected();
+                refused(&shared, &refusal);
             }
             Ended::Failed { error } => {
                 shared.reference_waits.disconnected();
@@ -71,6 +83,13 @@ pub(crate) async fn run(shared: Shared) {
         }
     }
     shared.connection_state(ConnectionState::Closed);
+}
+
+/// Trying again is of no use, so that whoever is interested is told (PROC-043).
+fn refused(shared: &Shared, refusal: &TransportError) {
+    tracing::warn!(error = %refusal, "nothing more is received");
+    shared.connection_state(ConnectionState::Closed);
+    shared.interests.refused(refusal);
 }
 
 /// Waits, while budgets go on being spent.

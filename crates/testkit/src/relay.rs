@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::{Stream, StreamExt as _};
 use highwater_wire::Topic;
 use highwater_wire::limits::{MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 use highwater_wire::proto::backend::{
@@ -27,7 +28,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -46,6 +46,8 @@ pub struct Traffic {
     pub queries: u64,
     /// How many `Publish` calls were made.
     pub publishes: u64,
+    /// How many calls of any kind were refused.
+    pub refused: u64,
 }
 
 impl Traffic {
@@ -76,6 +78,7 @@ struct State {
     traffic: Mutex<Traffic>,
     hidden: Mutex<BTreeSet<Topic>>,
     replies: watch::Sender<Replies>,
+    refuses: watch::Sender<bool>,
 }
 
 /// Replies to publishes that are held.
@@ -100,6 +103,7 @@ impl Relay {
             traffic: Mutex::default(),
             hidden: Mutex::default(),
             replies: watch::Sender::new(Replies::default()),
+            refuses: watch::Sender::new(false),
         });
         let server = tonic::transport::Server::builder()
             .add_service(
@@ -150,6 +154,12 @@ impl Relay {
     /// Ends [`hide`](Self::hide).
     pub fn show(&self, topic: Topic) {
         self.state.hidden(|hidden| hidden.remove(&topic));
+    }
+
+    /// Ends every session and answers every call with PERMISSION_DENIED from now on, as a deployment does that will not
+    /// have this client.
+    pub fn refuse(&self) {
+        self.state.refuses.send_replace(true);
     }
 
     /// Publishes reach the backend from now on, and their replies are held.
@@ -218,6 +228,28 @@ impl State {
         }
     }
 
+    fn admits(&self) -> Result<(), Status> {
+        if !*self.refuses.borrow() {
+            return Ok(());
+        }
+        self.traffic(|traffic| traffic.refused += 1);
+        Err(refusal())
+    }
+
+    /// The frames of a session, until clients are refused.
+    fn admitted<T: Send + 'static>(
+        &self,
+        frames: impl Stream<Item = Result<T, Status>> + Send + 'static,
+    ) -> Frames<T> {
+        let mut refuses = self.refuses.subscribe();
+        let refused = async move {
+            // The sender lives as long as the state.
+            let _ = refuses.wait_for(|refuses| *refuses).await;
+        };
+        let refusal = futures::stream::once(async { Err(refusal()) });
+        Box::pin(frames.take_until(Box::pin(refused)).chain(refusal))
+    }
+
     /// Waits while replies are held.
     async fn reply(&self) {
         let mut replies = self.replies.subscribe();
@@ -230,12 +262,17 @@ impl State {
     }
 }
 
+fn refusal() -> Status {
+    Status::permission_denied("this deployment does not know this client")
+}
+
 struct Forward(Arc<State>);
 
 #[tonic::async_trait]
 impl PublishService for Forward {
     async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
         self.0.traffic(|traffic| traffic.publishes += 1);
+        self.0.admits()?;
         let mut backend =
             PublishServiceClient::new(self.0.backend.clone()).max_encoding_message_size(MAX_REQUEST_BYTES);
         let answer = backend.publish(request.into_inner()).await;
@@ -252,6 +289,7 @@ impl QueryService for Forward {
         let mut request = request.into_inner();
         request.queries.retain(|query| self.0.shows(query.topic.as_ref()));
         self.0.traffic(|traffic| traffic.queries += 1);
+        self.0.admits()?;
         if request.queries.is_empty() {
             return Ok(Response::new(QueryResponse {
                 envelopes: Vec::new(),
@@ -269,6 +307,7 @@ impl QueryService for Forward {
         &self,
         request: Request<QueryNewestRequest>,
     ) -> Result<Response<QueryNewestResponse>, Status> {
+        self.0.admits()?;
         let mut backend =
             QueryServiceClient::new(self.0.backend.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
         let mut answer = backend.query_newest(request.into_inner()).await?;
@@ -283,6 +322,7 @@ impl IdentityService for Forward {
         &self,
         request: Request<GetInboxIdsRequest>,
     ) -> Result<Response<GetInboxIdsResponse>, Status> {
+        self.0.admits()?;
         IdentityServiceClient::new(self.0.backend.clone()).get_inbox_ids(request.into_inner()).await
     }
 
@@ -308,6 +348,7 @@ impl SubscribeService for Forward {
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         self.0.traffic(|traffic| traffic.sessions += 1);
+        self.0.admits()?;
         let mut asked = request.into_inner();
         let (requests, outgoing) = mpsc::channel(16);
         let state = Arc::clone(&self.0);
@@ -324,7 +365,8 @@ impl SubscribeService for Forward {
             .max_decoding_message_size(MAX_RESPONSE_BYTES);
         let frames = backend.subscribe(ReceiverStream::new(outgoing)).await?.into_inner();
         let state = Arc::clone(&self.0);
-        Ok(Response::new(Box::pin(frames.map(move |frame| frame.inspect(|frame| state.answered(frame))))))
+        let frames = frames.map(move |frame| frame.inspect(|frame| state.answered(frame)));
+        Ok(Response::new(self.0.admitted(frames)))
     }
 
     async fn subscribe_static(
@@ -333,6 +375,7 @@ impl SubscribeService for Forward {
     ) -> Result<Response<Self::SubscribeStaticStream>, Status> {
         let request = request.into_inner();
         self.0.traffic(|traffic| traffic.static_sessions += 1);
+        self.0.admits()?;
         self.0.registered(&request.topics);
         let frames = SubscribeServiceClient::new(self.0.backend.clone())
             .max_encoding_message_size(MAX_REQUEST_BYTES)
@@ -341,12 +384,13 @@ impl SubscribeService for Forward {
             .await?
             .into_inner();
         let state = Arc::clone(&self.0);
-        Ok(Response::new(Box::pin(frames.map(move |frame| {
+        let frames = frames.map(move |frame| {
             frame.inspect(|frame| {
                 if let Some(subscribe_static_response::Response::Messages(messages)) = &frame.response {
                     state.traffic(|traffic| traffic.count(&messages.envelopes));
                 }
             })
-        }))))
+        });
+        Ok(Response::new(self.0.admitted(frames)))
     }
 }

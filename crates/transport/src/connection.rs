@@ -1,5 +1,6 @@
 //! The connection itself: one lazy HTTP/2 channel, shared by all its clones.
 
+use std::sync::{Arc, OnceLock};
 use std::{fmt, future::Future, time::Duration};
 
 use highwater_wire::limits::{MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
@@ -49,10 +50,14 @@ impl Default for ConnectOptions {
 /// It is made by the first call that needs it, and made again by the next call after it broke; no
 /// call is ever repeated by itself. Dropping a call's future cancels the call; a dropped publish
 /// may still have been stored.
+///
+/// Once the deployment has refused this client ([`TransportError::Refused`]), nothing more is sent.
 #[derive(Clone)]
 pub struct Connection {
     channel: Channel,
     request_timeout: Duration,
+    /// The words it was refused with.
+    refused: Arc<OnceLock<String>>,
 }
 
 impl fmt::Debug for Connection {
@@ -93,7 +98,7 @@ impl Connection {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .connect_lazy();
-        Ok(Self { channel, request_timeout: options.request_timeout })
+        Ok(Self { channel, request_timeout: options.request_timeout, refused: Arc::default() })
     }
 
     pub(crate) fn channel(&self) -> Channel {
@@ -124,12 +129,30 @@ impl Connection {
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, TransportError> {
+        self.not_refused()?;
         match tokio::time::timeout(self.request_timeout, call).await {
-            Ok(answer) => Ok(answer?.into_inner()),
+            Ok(answer) => answer.map(Response::into_inner).map_err(|status| self.failed(status)),
             Err(_) => Err(TransportError::DeadlineExceeded {
                 message: format!("nothing for {:?}", self.request_timeout),
             }),
         }
+    }
+
+    /// # Errors
+    /// [`TransportError::Refused`] once the deployment has refused this client.
+    pub fn not_refused(&self) -> Result<(), TransportError> {
+        match self.refused.get() {
+            Some(message) => Err(TransportError::Refused { message: message.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn failed(&self, status: Status) -> TransportError {
+        let error = TransportError::from(status);
+        if let TransportError::Refused { message } = &error {
+            self.refused.get_or_init(|| message.clone());
+        }
+        error
     }
 }
 

@@ -62,6 +62,13 @@ pub enum TransportError {
         /// The backend's words.
         message: String,
     },
+    /// The deployment refuses this client for good. The connection that was told so sends nothing more: every later
+    /// call fails with the same words before any request.
+    #[error("the deployment refuses this client: {message}")]
+    Refused {
+        /// The deployment's words.
+        message: String,
+    },
     /// The backend doesn't offer the call.
     #[error("the backend doesn't implement this: {message}")]
     Unimplemented {
@@ -123,6 +130,7 @@ impl TransportError {
             | Self::InvalidArgument { .. }
             | Self::OutOfRange { .. }
             | Self::Unauthenticated { .. }
+            | Self::Refused { .. }
             | Self::Unimplemented { .. }
             | Self::Internal { .. }
             | Self::Cancelled { .. }

@@ -61,7 +61,8 @@ fn remote(status: &Status) -> TransportError {
         Code::ResourceExhausted => {
             TransportError::ResourceExhausted { message, retry_after: retry_after(status) }
         }
-        Code::Unauthenticated | Code::PermissionDenied => TransportError::Unauthenticated { message },
+        Code::Unauthenticated => TransportError::Unauthenticated { message },
+        Code::PermissionDenied => TransportError::Refused { message },
         Code::Unimplemented => TransportError::Unimplemented { message },
         Code::Internal | Code::DataLoss => TransportError::Internal { message },
         Code::Cancelled => TransportError::Cancelled { message },

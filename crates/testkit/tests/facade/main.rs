@@ -8,5 +8,6 @@ mod conversations;
 mod discovered;
 mod handoffs;
 mod opening;
+mod refused;
 mod sending;
 mod streams;

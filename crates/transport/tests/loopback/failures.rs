@@ -5,6 +5,7 @@ use bytes::Bytes;
 use highwater_transport::{ConnectOptions, Connection, TransportError};
 use highwater_wire::Cursor;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -25,7 +26,7 @@ async fn each_status_of_the_backend_becomes_its_own_error() {
             TransportError::ResourceExhausted { message: text(), retry_after: None },
         ),
         (Code::Unauthenticated, false, TransportError::Unauthenticated { message: text() }),
-        (Code::PermissionDenied, false, TransportError::Unauthenticated { message: text() }),
+        (Code::PermissionDenied, false, TransportError::Refused { message: text() }),
         (Code::Unimplemented, false, TransportError::Unimplemented { message: text() }),
         (Code::Internal, false, TransportError::Internal { message: text() }),
         (Code::Cancelled, false, TransportError::Cancelled { message: text() }),
@@ -40,6 +41,31 @@ async fn each_status_of_the_backend_becomes_its_own_error() {
         assert_eq!(error.is_retryable(), retryable, "{error:?}");
         assert_eq!(error.proves_nothing_stored(), code == Code::InvalidArgument);
     }
+}
+
+/// Shows: PROC-043.
+#[tokio::test]
+async fn a_connection_that_was_refused_for_good_sends_nothing_more() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&asked);
+    let backend = Scripted::start(Script {
+        query_newest: Arc::new(move |_| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Err(Status::permission_denied("unknown client")) })
+        }),
+        ..Script::default()
+    })
+    .await;
+    let connection = backend.connect();
+    let refused = TransportError::Refused { message: "unknown client".into() };
+    connection.not_refused().unwrap();
+    assert_eq!(connection.query_newest(&[topic(1)]).await.unwrap_err(), refused);
+    assert_eq!(connection.not_refused(), Err(refused.clone()));
+    let clone = connection.clone();
+    assert_eq!(clone.publish(vec![Bytes::new()]).await.unwrap_err(), refused);
+    assert_eq!(clone.query_newest(&[topic(1)]).await.unwrap_err(), refused);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert!(!refused.is_retryable());
 }
 
 #[tokio::test]
