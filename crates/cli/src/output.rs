@@ -42,31 +42,35 @@ impl Output {
 
     /// Prints a message with the cursor that resumes after it.
     pub(crate) fn message(&self, message: &Message, cursor: &str) -> io::Result<()> {
-        let mut value = json!({
-            "event": "message",
-            "cursor": cursor,
-            "message_id": message.id.to_string(),
-            "group_id": message.group_id.to_string(),
-            "sender_inbox_id": message.sender_inbox_id.to_string(),
-            "sent_ns": message.sent_ns,
-            "sequence_id": message.sequence_id.map(highwater::SequenceId::get),
-        });
-        match &message.content {
-            Content::Membership(change) => {
-                value["event"] = "membership".into();
-                value["added"] = inboxes(&change.added);
-                value["removed"] = inboxes(&change.removed);
-                value["left"] = inboxes(&change.left);
-                value["fields"] = fields(change);
-            }
-            content => {
-                value["kind"] = content.kind().into();
-                value["text"] = message.text().unwrap_or_default().into();
-                add_content(&mut value, content);
-            }
-        }
-        self.say(&value, || for_people(message))
+        self.say(&for_programs(message, cursor), || for_people(message))
     }
+}
+
+fn for_programs(message: &Message, cursor: &str) -> Value {
+    let mut value = json!({
+        "event": "message",
+        "cursor": cursor,
+        "message_id": message.id.to_string(),
+        "group_id": message.group_id.to_string(),
+        "sender_inbox_id": message.sender_inbox_id.to_string(),
+        "sent_ns": message.sent_ns,
+        "sequence_id": message.sequence_id.map(highwater::SequenceId::get),
+    });
+    match &message.content {
+        Content::Membership(change) => {
+            value["event"] = "membership".into();
+            value["added"] = inboxes(&change.added);
+            value["removed"] = inboxes(&change.removed);
+            value["left"] = inboxes(&change.left);
+            value["fields"] = fields(change);
+        }
+        content => {
+            value["kind"] = content.kind().into();
+            value["text"] = message.text().ok().into();
+            add_content(&mut value, content);
+        }
+    }
+    value
 }
 
 /// What a program needs of content beside its text.
@@ -132,9 +136,14 @@ fn for_people(message: &Message) -> String {
             }
             format!("[{group}] * {sender} {}", said.join(", "))
         }
-        _ => match message.text() {
-            Ok(text) => format!("[{group}] {sender}: {text}"),
-            Err(error) => format!("[{group}] {sender}: ({error})"),
+        content => match (message.text(), content) {
+            (Ok(text), _) => format!("[{group}] {sender}: {text}"),
+            (Err(_), Content::ReadReceipt) => format!("[{group}] * {sender} has read up to here"),
+            (Err(_), Content::Deletion(target)) => {
+                format!("[{group}] * {sender} asks to delete message {}", short(&target.to_string()))
+            }
+            (Err(_), Content::LeaveRequest) => format!("[{group}] * {sender} asks to leave"),
+            (Err(error), _) => format!("[{group}] {sender}: ({error})"),
         },
     }
 }

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod by_hand;
+mod contents;
 mod demo;
 mod killed;
 mod offline;
