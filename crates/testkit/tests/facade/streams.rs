@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use highwater::{ConnectionState, Consent, Content, Group, Item, MessageStream, ReplayStream};
+use highwater::{
+    ConnectionState, Consent, Content, Group, Item, MessageStream, Outcome, ReplayStream, Topic,
+};
 use highwater_testkit::{Link, TestBackend, TestClient, assert_clean, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -224,4 +226,49 @@ async fn a_replay_that_failed_is_over() {
     bob.close().await;
     assert!(replay.next().await.unwrap().is_err());
     assert!(replay.next().await.is_none(), "an error is reported once");
+}
+
+/// F of a group's topic.
+async fn received(client: &TestClient, group: &Group) -> u64 {
+    let status = client.status().await.unwrap();
+    let of_group = status.topics.iter().find(|found| found.topic == Topic::group(group.id()));
+    of_group.map_or(0, |found| found.received)
+}
+
+async fn send(group: &Group) -> u64 {
+    match group.send_text("sent").await.unwrap().outcome {
+        Outcome::Confirmed { sequence_id: Some(sequence_id) } => sequence_id.get(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Shows: STR-022, PROC-049.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_received_until_the_last_stream_that_selects_it_has_ended() {
+    let (_backend, alice, bob, group) = two().await;
+    let other = alice.create_group([bob.inbox_id()]).await.unwrap();
+    bob.sync().await.unwrap();
+    let others = bob.replay(bob.beginning()).groups([other.id()]).open().await.unwrap();
+    let replay = bob.replay(bob.beginning()).groups([group.id()]).open().await.unwrap();
+    let messages = bob.messages().groups([group.id()]).open().await.unwrap();
+
+    messages.close().await;
+    let sent = send(&group).await;
+    eventually("the other stream's interest", async || received(&bob, &group).await >= sent).await;
+
+    replay.close();
+    let mut last = sent;
+    eventually("nobody's interest", async || {
+        last = send(&group).await;
+        let of_other = send(&other).await;
+        eventually("what is selected", async || received(&bob, &other).await >= of_other).await;
+        received(&bob, &group).await < last
+    })
+    .await;
+
+    let mut messages = bob.messages().groups([group.id()]).open().await.unwrap();
+    eventually("a new interest", async || received(&bob, &group).await >= last).await;
+    assert_eq!(next_text(&mut messages).await, "sent", "D is where it was");
+    messages.close().await;
+    others.close();
 }
