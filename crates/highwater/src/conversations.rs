@@ -112,8 +112,8 @@ impl ConversationStream {
     /// Cancel-safe: a call that is dropped hands out nothing, and the next one finds the same conversation.
     ///
     /// # Errors
-    /// Once, and the stream is over then: the database failed, or the backend could not be reached for too long
-    /// ([`Error::RecoveryExhausted`]).
+    /// Once, and the stream is over then: the database failed, the backend could not be reached for too long
+    /// ([`Error::RecoveryExhausted`]), or refuses this client ([`Error::is_refused`]).
     pub async fn next(&mut self) -> Option<Result<Group, Error>> {
         if self.ending.has_come() {
             return None;

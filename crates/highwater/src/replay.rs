@@ -106,7 +106,8 @@ impl ReplayStream {
     /// Cancel-safe: a call that is dropped hands out nothing.
     ///
     /// # Errors
-    /// Once, and the reader is over then: the database failed, or the backend could not be reached for too long.
+    /// Once, and the reader is over then: the database failed, the backend could not be reached for too long
+    /// ([`Error::RecoveryExhausted`]), or refuses this client ([`Error::is_refused`]).
     pub async fn next(&mut self) -> Option<Result<Item, Error>> {
         if self.ending.has_come() {
             return None;

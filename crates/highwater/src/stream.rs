@@ -38,8 +38,8 @@ impl MessageStream {
     /// unacknowledged, one dropped after that hands out nothing; the next call goes on from there.
     ///
     /// # Errors
-    /// Once, and the stream is over then: the database failed, ownership was lost, or the backend could not be reached
-    /// for too long ([`Error::RecoveryExhausted`]).
+    /// Once, and the stream is over then: the database failed, ownership was lost, the backend could not be reached for
+    /// too long ([`Error::RecoveryExhausted`]), or refuses this client ([`Error::is_refused`]).
     pub async fn next(&mut self) -> Option<Result<Item, Error>> {
         let next = self.after(self.handoffs.out()).await;
         Some(self.end_if_failed(next).await?.map(|(item, _)| item))
