@@ -15,6 +15,8 @@ struct Withheld {
     _backend: TestBackend,
     relay: Relay,
     link: Link,
+    /// Holds the folder of the client that the groups belong to.
+    _alice: TestClient,
     bob: TestClient,
     carol: InboxId,
     dave: InboxId,
@@ -40,7 +42,7 @@ impl Withheld {
         for n in 1..=5 {
             group.send_text(&format!("m{n}")).await.unwrap();
         }
-        Self { _backend: backend, relay, link, bob, carol, dave, group, other }
+        Self { _backend: backend, relay, link, _alice: alice, bob, carol, dave, group, other }
     }
 
     fn topic(&self) -> Topic {
