@@ -1,12 +1,13 @@
 //! Pages of what is stored, and the cursor that goes on where they end.
 
 use highwater_store::{DatabaseId, Reads};
-use sqlx::{QueryBuilder, Row as _, Sqlite};
+use sqlx::{QueryBuilder, Sqlite};
 
 use crate::{
-    DeliveryCursor, DeliveryError, MAX_LOCAL_READ_BYTES, MAX_LOCAL_READ_ROWS, Selection, StoredMessage,
+    DeliveryCursor, DeliveryError, DeliveryNumber, MAX_LOCAL_READ_ROWS, Selection, StoredMessage,
     last_number,
-    message::{COLUMNS, LOCAL_BYTES, from_row},
+    local_read::fitting,
+    message::{COLUMNS, from_row},
     selection::{FROM, push_eligible},
 };
 
@@ -57,8 +58,8 @@ pub struct HistoryPage {
     pub cursor: DeliveryCursor,
 }
 
-/// Reads a page. At most [`MAX_LOCAL_READ_ROWS`] messages and [`MAX_LOCAL_READ_BYTES`], but always
-/// one if there is one.
+/// Reads a page. At most [`MAX_LOCAL_READ_ROWS`] messages and [`MAX_LOCAL_READ_BYTES`](crate::MAX_LOCAL_READ_BYTES), but
+/// always one if there is one.
 ///
 /// # Errors
 /// [`DeliveryError::Cursor`] when `from` is not of this database; when the database fails.
@@ -71,25 +72,16 @@ pub async fn history(
         Some(cursor) => Some(cursor.check(tx, database).await?),
         None => None,
     };
-    let limit = query.limit.clamp(1, MAX_LOCAL_READ_ROWS);
-    let mut window = QueryBuilder::new("SELECT m.delivery_number, ");
-    window.push(LOCAL_BYTES);
-    push_matching(&mut window, query, from, tx.now_ns());
-    window.push(" LIMIT ").push_bind(limit + 1);
-    let rows = window.build().fetch_all(tx.conn()).await?;
-
-    let mut numbers = Vec::new();
-    let mut bytes = 0_u64;
-    for row in rows.iter().take(limit as usize) {
-        bytes += row.try_get::<i64, _>(1)?.unsigned_abs();
-        if bytes > MAX_LOCAL_READ_BYTES && !numbers.is_empty() {
-            break;
-        }
-        numbers.push(row.try_get::<i64, _>(0)?);
-    }
-    let messages = read(tx, query.order, &numbers).await?;
-    let end = numbers.last().map(|number| number.unsigned_abs());
-    let more = end.filter(|_| rows.len() > numbers.len());
+    let now_ns = tx.now_ns();
+    let fitting =
+        fitting(tx, query.limit, |sql, limit| push_matching(sql, query, from, now_ns, limit)).await?;
+    let mut page = QueryBuilder::new("SELECT ");
+    page.push(COLUMNS);
+    push_matching(&mut page, query, from, now_ns, fitting.rows);
+    let rows = page.build().fetch_all(tx.conn()).await?;
+    let messages = rows.iter().map(from_row).collect::<Result<Vec<_>, _>>()?;
+    let end = messages.last().and_then(|message| message.delivery_number);
+    let more = end.map(DeliveryNumber::get).filter(|_| fitting.more);
     let cursor = match (query.order, more) {
         (Order::OldestFirst, Some(read)) => read,
         // The end of what this snapshot has numbered.
@@ -102,7 +94,13 @@ pub async fn history(
     })
 }
 
-fn push_matching(sql: &mut QueryBuilder<Sqlite>, query: &HistoryQuery, from: Option<u64>, now_ns: i64) {
+fn push_matching(
+    sql: &mut QueryBuilder<Sqlite>,
+    query: &HistoryQuery,
+    from: Option<u64>,
+    now_ns: i64,
+    limit: u32,
+) {
     sql.push(FROM).push("WHERE ");
     push_eligible(sql, now_ns);
     sql.push(" AND ");
@@ -116,27 +114,5 @@ fn push_matching(sql: &mut QueryBuilder<Sqlite>, query: &HistoryQuery, from: Opt
     if let Some(from) = from {
         sql.push(format_args!(" AND m.delivery_number {compare} ")).push_bind(from as i64);
     }
-    sql.push(format_args!(" ORDER BY m.delivery_number {direction}"));
-}
-
-async fn read(
-    tx: &mut impl Reads,
-    order: Order,
-    numbers: &[i64],
-) -> Result<Vec<StoredMessage>, DeliveryError> {
-    if numbers.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut query = QueryBuilder::new("SELECT ");
-    query.push(COLUMNS).push(" FROM delivery_messages AS m WHERE m.delivery_number IN (");
-    let mut list = query.separated(", ");
-    for number in numbers {
-        list.push_bind(*number);
-    }
-    list.push_unseparated(") ORDER BY m.delivery_number ");
-    query.push(match order {
-        Order::NewestFirst => "DESC",
-        Order::OldestFirst => "ASC",
-    });
-    query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
+    sql.push(format_args!(" ORDER BY m.delivery_number {direction} LIMIT ")).push_bind(limit);
 }

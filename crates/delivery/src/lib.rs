@@ -37,6 +37,7 @@ mod expiry;
 mod history;
 mod ids;
 mod insert;
+mod local_read;
 mod message;
 mod ownership;
 mod position;
@@ -58,16 +59,12 @@ pub use error::{ConsumerError, DeliveryError};
 pub use expiry::next_expiry;
 pub use history::{HistoryPage, HistoryQuery, Order, history};
 pub use insert::{Inserted, confirm, delete, erase_expired, fail, insert_published, insert_unpublished};
+pub use local_read::{MAX_LOCAL_READ_BYTES, MAX_LOCAL_READ_ROWS};
 pub use message::{MessageKind, MessageStatus, NewMessage, StoredMessage, message, unpublished};
 pub use ownership::{ConsumerOwner, DEFAULT_CONSUMER_LEASE, owner};
 pub use position::{DeliveredPosition, DeliveryNumber, delivered, last_number, positions};
 pub use replay::ReplayReader;
 pub use selection::{Scope, Selection};
-
-/// Most rows of one local read (STR-066).
-pub const MAX_LOCAL_READ_ROWS: u32 = 128;
-/// Most bytes of one local read, counted as [`StoredMessage::local_bytes`] (STR-066).
-pub const MAX_LOCAL_READ_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The tables of this crate.
 pub const MIGRATIONS: Migrations =

@@ -7,7 +7,7 @@ use highwater_wire::{GroupId, InboxId, InstallationKey, MessageId, SequenceId};
 use sqlx::{Row as _, sqlite::SqliteRow};
 
 use crate::ids::WITH_ID;
-use crate::{DeliveryCursor, DeliveryError, DeliveryNumber, MAX_LOCAL_READ_BYTES, MAX_LOCAL_READ_ROWS};
+use crate::{DeliveryCursor, DeliveryError, DeliveryNumber, MAX_LOCAL_READ_ROWS, local_read::fitting};
 
 /// What a message is to the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -224,26 +224,16 @@ pub async fn message(tx: &mut impl Reads, id: MessageId) -> Result<Option<Stored
 }
 
 /// The messages of a group that have no delivery number, Unpublished and Failed, in the order they
-/// were stored: at most [`MAX_LOCAL_READ_ROWS`] and [`MAX_LOCAL_READ_BYTES`], but always one if there is
+/// were stored: at most [`MAX_LOCAL_READ_ROWS`] and [`MAX_LOCAL_READ_BYTES`](crate::MAX_LOCAL_READ_BYTES), but always one if there is
 /// one. They are the app's own and in no reader or history.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn unpublished(tx: &mut impl Reads, group: GroupId) -> Result<Vec<StoredMessage>, DeliveryError> {
-    let mut sizes = sqlx::QueryBuilder::new("SELECT ");
-    sizes.push(LOCAL_BYTES);
-    push_unpublished(&mut sizes, group, MAX_LOCAL_READ_ROWS);
-    let (mut fitting, mut bytes) = (0_u32, 0_u64);
-    for row in sizes.build().fetch_all(tx.conn()).await? {
-        bytes += row.try_get::<i64, _>(0)?.unsigned_abs();
-        if bytes > MAX_LOCAL_READ_BYTES && fitting > 0 {
-            break;
-        }
-        fitting += 1;
-    }
+    let fitting = fitting(tx, MAX_LOCAL_READ_ROWS, |sql, limit| push_unpublished(sql, group, limit)).await?;
     let mut query = sqlx::QueryBuilder::new("SELECT ");
     query.push(COLUMNS);
-    push_unpublished(&mut query, group, fitting);
+    push_unpublished(&mut query, group, fitting.rows);
     query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
 }
 
