@@ -316,6 +316,9 @@ fn keep_renewing(store: Store, token: Token, lease: Duration) -> JoinHandle<()> 
     })
 }
 
+/// Ends when ownership is lost. No error ends it: whatever is the matter may be over before the lease is, and an owner that
+/// renews no more is replaced though it lives. It doesn't end the consumer either: one that is asked for nothing has
+/// nothing to fail.
 async fn renewing(store: &Store, token: Token, lease: Duration) {
     loop {
         tokio::time::sleep(lease / 3).await;
@@ -326,13 +329,7 @@ async fn renewing(store: &Store, token: Token, lease: Duration) {
             Ok(true) => {}
             // The consumer finds out for itself when it next looks.
             Ok(false) => return,
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(%error, "the consumer's lease was not renewed");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the consumer's lease is renewed no more");
-                return;
-            }
+            Err(error) => tracing::warn!(%error, "the consumer's lease was not renewed; it is tried again"),
         }
     }
 }

@@ -10,7 +10,7 @@ use highwater_delivery::{
     Selection, owner,
 };
 use highwater_store::{DatabaseKey, OpenOptions, Store};
-use highwater_testkit_base::{TestClock, eventually};
+use highwater_testkit_base::{Disk, Fault, Operation, TestClock, eventually};
 
 use crate::support::*;
 
@@ -244,6 +244,36 @@ async fn a_living_owner_renews_its_lease() {
     fixture.clock().advance(lease / 2);
     assert!(matches!(refused(store).await, ConsumerError::AlreadyActive { .. }));
     consumer.release().await.unwrap();
+}
+
+/// The disk is full for some renewals, and the owner is asked for nothing meanwhile.
+/// Shows: STR-079, STR-096, PROC-031.
+#[tokio::test]
+async fn a_renewal_that_failed_is_tried_again_until_one_succeeds() {
+    let fixture = store().await;
+    let disk = Disk::new();
+    let ours = Store::open(fixture.options().vfs(disk.vfs())).await.unwrap();
+    let lease = Duration::from_millis(300);
+    let owner = DefaultConsumer::acquire_for(lease, ours.clone(), Selection::all()).await.unwrap();
+    let until = recorded(&ours).await.unwrap().until_ns;
+    disk.arm(0, Fault::Full);
+    fixture.clock().advance(lease / 2);
+    // The first write that fails ends an attempt, so that a second one is of another attempt.
+    eventually(Duration::from_secs(30), async || {
+        let done = disk.operations();
+        done.iter().filter(|(operation, _)| *operation == Operation::Write).count() >= 2
+    })
+    .await;
+    assert_eq!(recorded(&ours).await.unwrap().until_ns, until);
+    disk.heal();
+    eventually(Duration::from_secs(30), async || {
+        recorded(&ours).await.is_some_and(|owner| owner.until_ns > until)
+    })
+    .await;
+    fixture.clock().advance(lease / 2);
+    assert!(matches!(refused(fixture.store()).await, ConsumerError::AlreadyActive { .. }));
+    owner.release().await.unwrap();
+    ours.close().await;
 }
 
 /// Whether somebody holds the first lock file, asked as another process would.
