@@ -57,7 +57,8 @@ impl From<IdError> for DeliveryError {
 #[non_exhaustive]
 pub enum ConsumerError {
     /// Another consumer of this database is alive (STR-023). It releases on close; if its process
-    /// dies, acquiring succeeds at once; if it freezes, once `until_ns` has passed.
+    /// dies, acquiring succeeds at once; if it freezes, or its lock file was removed, once `until_ns`
+    /// has passed.
     #[error("the default consumer is active in process {process}")]
     AlreadyActive {
         /// The operating system's id of the process that owns it.

@@ -6,11 +6,14 @@
 //! expired lease means that it is frozen, and its successor may go on without it.
 //!
 //! A successor of a frozen owner can't have the same lock, and must not do without one, or it would
-//! pass for dead. So there are several lock files, and the row names the owner's. They are never
-//! removed: a file that is unlinked and made again would be two locks of one name.
+//! pass for dead. So there are several lock files, and the row names the owner's. Nothing here removes
+//! one: a file that is unlinked and made again would be two locks of one name. Something else may have
+//! removed the owner's, which then says nothing: its owner keeps its lease as one that holds its lock
+//! does. A lock file is made only by whoever takes a lock anew, never to ask about the owner.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -103,13 +106,7 @@ fn lock_path(database: &Path, slot: u32) -> PathBuf {
 }
 
 /// `None` when another holds it.
-fn try_lock(database: &Path, slot: u32) -> Result<Option<Lock>, ConsumerError> {
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(lock_path(database, slot))
-        .map_err(ConsumerError::Lock)?;
+fn try_lock(file: File, slot: u32) -> Result<Option<Lock>, ConsumerError> {
     match file.try_lock() {
         Ok(()) => Ok(Some(Lock { file, slot })),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -117,9 +114,22 @@ fn try_lock(database: &Path, slot: u32) -> Result<Option<Lock>, ConsumerError> {
     }
 }
 
+/// The lock of an owner that is gone. `None` when it holds the lock, and when there is no such file: it was removed, and
+/// its owner may live.
+fn lock_of_the_dead(database: &Path, slot: u32) -> Result<Option<Lock>, ConsumerError> {
+    match OpenOptions::new().write(true).open(lock_path(database, slot)) {
+        Ok(file) => try_lock(file, slot),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ConsumerError::Lock(error)),
+    }
+}
+
 fn any_lock(database: &Path) -> Result<Lock, ConsumerError> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
     for slot in 0..SLOTS {
-        if let Some(lock) = try_lock(database, slot)? {
+        let file = options.open(lock_path(database, slot)).map_err(ConsumerError::Lock)?;
+        if let Some(lock) = try_lock(file, slot)? {
             return Ok(lock);
         }
     }
@@ -142,7 +152,7 @@ pub(crate) async fn acquire(
     let until_ns = end_of(lease, tx.now_ns());
     let lock = match stored(tx).await? {
         None => any_lock(database)?,
-        Some(Stored { token, slot, owner }) => match try_lock(database, slot)? {
+        Some(Stored { token, slot, owner }) => match lock_of_the_dead(database, slot)? {
             Some(lock) => {
                 tracing::info!(process = owner.process, "taking over from a consumer that is gone");
                 lock

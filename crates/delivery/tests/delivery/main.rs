@@ -7,6 +7,7 @@ mod consumer;
 mod conversations;
 mod deletion;
 mod history;
+mod locks;
 mod messages;
 mod model;
 mod owners;

@@ -210,24 +210,6 @@ async fn an_owner_that_waits_is_told_when_another_takes_over() {
     assert!(matches!(told, Err(ConsumerError::OwnershipLost)), "{told:?}");
 }
 
-/// Shows: STR-023, STR-096, PROC-031.
-#[cfg(unix)]
-#[tokio::test]
-async fn another_name_of_the_file_is_no_way_around_a_living_owner() {
-    let fixture = store().await;
-    let elsewhere = tempfile::tempdir().unwrap();
-    let link = elsewhere.path().join("link.db");
-    std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
-    let clock = Arc::new(fixture.clock().clone());
-    let options = OpenOptions::new(&link, fixture.key(), vec![MIGRATIONS]).clock(clock);
-    let by_link = Store::open(options).await.unwrap();
-    let first = open(fixture.store(), Selection::all()).await;
-    assert!(matches!(refused(&by_link).await, ConsumerError::AlreadyActive { .. }));
-    first.release().await.unwrap();
-    open(&by_link, Selection::all()).await.release().await.unwrap();
-    by_link.close().await;
-}
-
 /// Shows: STR-079, STR-096.
 #[tokio::test]
 async fn a_living_owner_renews_its_lease() {
@@ -274,58 +256,6 @@ async fn a_renewal_that_failed_is_tried_again_until_one_succeeds() {
     assert!(matches!(refused(fixture.store()).await, ConsumerError::AlreadyActive { .. }));
     owner.release().await.unwrap();
     ours.close().await;
-}
-
-/// Whether somebody holds the first lock file, asked as another process would.
-fn locked(store: &Store) -> bool {
-    let mut path = store.path().as_os_str().to_os_string();
-    path.push(".consumer");
-    std::fs::File::open(path).unwrap().try_lock().is_err()
-}
-
-/// Whoever is told that the reader or its client is closed can open one in another process at once. Nothing of this
-/// process runs between the end and the look at the lock.
-/// Shows: STR-096, PROC-031.
-#[tokio::test]
-async fn the_lock_is_free_at_the_moment_the_consumer_ends() {
-    let fixture = store().await;
-    let store = fixture.store().clone();
-    arrive(&store, &[(A, "a")]).await;
-    let consumer = open(&store, Selection::all()).await;
-    assert!(locked(&store));
-    consumer.release().await.unwrap();
-    assert!(!locked(&store), "released");
-
-    let consumer = open(&store, Selection::all()).await;
-    drop(consumer);
-    assert!(!locked(&store), "dropped");
-
-    let kept = open(&store, Selection::all()).await;
-    assert!(locked(&store));
-    store.close().await;
-    assert!(!locked(&store), "the database is closed, and an app still has a reader of it");
-    drop(kept);
-}
-
-/// A process that starts others all the time: each has a copy of the open lock file for a moment.
-/// Shows: STR-096, PROC-031.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_that_are_being_started_hold_no_lock() {
-    let fixture = store().await;
-    let store = fixture.store();
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let starting = std::thread::spawn(move || {
-        while matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
-            Command::new("true").stdout(Stdio::null()).status().unwrap();
-        }
-    });
-    for _ in 0..150 {
-        drop(open(store, Selection::all()).await);
-        open(store, Selection::all()).await.release().await.unwrap();
-        assert!(!locked(store));
-    }
-    drop(stop);
-    starting.join().unwrap();
 }
 
 /// A reader that failed is over, though the app has not let go of it.
