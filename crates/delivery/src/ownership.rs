@@ -143,12 +143,11 @@ pub(crate) enum Acquired {
 }
 
 /// Becomes the owner, or says who is. The lock is tried inside the transaction: the writer is what
-/// keeps two successors of one dead owner apart.
-pub(crate) async fn acquire(
-    tx: &mut WriteTx,
-    database: &Path,
-    lease: Duration,
-) -> Result<Acquired, ConsumerError> {
+/// keeps two successors of one dead owner apart. The file is looked for there too, since a closed store
+/// lets no transaction begin: one whose file was moved away says that it is closed.
+async fn acquire(tx: &mut WriteTx, opened_as: &Path, lease: Duration) -> Result<Acquired, ConsumerError> {
+    // By whatever name the file was opened, its lock files are the same.
+    let database = &std::fs::canonicalize(opened_as).map_err(ConsumerError::Lock)?;
     let until_ns = end_of(lease, tx.now_ns());
     let lock = match stored(tx).await? {
         None => any_lock(database)?,
@@ -270,10 +269,11 @@ pub(crate) struct Ownership {
 
 impl Ownership {
     pub(crate) async fn acquire(store: &Store, lease: Duration) -> Result<Self, ConsumerError> {
-        // By whatever name the file was opened, its lock files are the same.
-        let database = std::fs::canonicalize(store.path()).map_err(ConsumerError::Lock)?;
+        let opened_as = store.path().to_owned();
         let acquired = store
-            .write("consumer acquire", move |tx| Box::pin(async move { acquire(tx, &database, lease).await }))
+            .write("consumer acquire", move |tx| {
+                Box::pin(async move { acquire(tx, &opened_as, lease).await })
+            })
             .await?;
         let (token, lock) = match acquired {
             Acquired::Owner(token, lock) => (token, lock),

@@ -6,8 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use highwater_delivery::{ConsumerError, DEFAULT_CONSUMER_LEASE, MIGRATIONS, Selection};
-use highwater_store::{OpenOptions, Store};
+use highwater_delivery::{ConsumerError, DEFAULT_CONSUMER_LEASE, DeliveryError, MIGRATIONS, Selection};
+use highwater_store::{OpenOptions, Store, StoreError};
 
 use crate::support::*;
 
@@ -122,4 +122,18 @@ async fn a_dead_owner_without_a_lock_file_is_replaced_after_its_lease() {
     assert!(locked(store));
     drop(successor);
     assert_eq!(deliver(store, Selection::all()).await, ["a"]);
+}
+
+/// The file of a closed database may be moved. That there is none any more must not pass for something that time mends.
+/// Shows: PROC-043.
+#[tokio::test]
+async fn a_closed_store_whose_file_was_moved_says_that_it_is_closed() {
+    let fixture = store().await;
+    let store = fixture.another().await;
+    fixture.store().close().await;
+    store.close().await;
+    std::fs::rename(store.path(), store.path().with_extension("moved")).unwrap();
+    let error = refused(&store).await;
+    assert!(matches!(error, ConsumerError::Delivery(DeliveryError::Store(StoreError::Closed))), "{error:?}");
+    assert!(!error.is_retryable());
 }
