@@ -130,10 +130,21 @@ impl DefaultConsumer {
             if let Some(item) = self.next().await? {
                 return Ok(item);
             }
-            if self.wakes.changed().await.is_err() {
-                return self.end_if_failed(Err(StoreError::Closed.into()));
+            tokio::select! {
+                changed = self.wakes.changed() => if changed.is_err() {
+                    return self.end_if_failed(Err(StoreError::Closed.into()));
+                },
+                error = self.ownership.failed() => return self.end_if_failed(Err(error.into())),
             }
         }
+    }
+
+    /// Resolves when the lease could not be renewed, which ends this consumer with that cause (PROC-040). Whoever waits for
+    /// something else than [`next_wait`](Self::next_wait) has to wait for this as well. Cancel-safe.
+    pub async fn failed(&mut self) -> ConsumerError {
+        let error = self.ownership.failed().await;
+        self.end();
+        error.into()
     }
 
     /// Acknowledges the item that is out without asking for another: a callback returned. See the
@@ -183,13 +194,18 @@ impl DefaultConsumer {
     /// once, also while the app keeps this one.
     fn end_if_failed<T>(&mut self, done: Result<T, ConsumerError>) -> Result<T, ConsumerError> {
         if done.is_err() {
-            self.ended = true;
-            self.ownership.let_go();
+            self.end();
         }
         done
     }
 
+    fn end(&mut self) {
+        self.ended = true;
+        self.ownership.let_go();
+    }
+
     async fn acknowledge_out(&mut self) -> Result<(), ConsumerError> {
+        self.ownership.check()?;
         if self.out.is_none() {
             return Ok(());
         }
@@ -201,6 +217,7 @@ impl DefaultConsumer {
     }
 
     async fn find_next(&mut self) -> Result<Option<Item>, ConsumerError> {
+        self.ownership.check()?;
         loop {
             // Idle looks don't take the writer.
             if self.out.is_none() && !self.look_ahead().await? {

@@ -95,17 +95,13 @@ impl FromStr for DeliveryCursor {
 
     fn from_str(text: &str) -> Result<Self, CursorError> {
         let bytes = hex::decode(text).map_err(|_| CursorError::Malformed)?;
-        match bytes.first() {
-            None => return Err(CursorError::Malformed),
-            Some(&VERSION) => {}
-            Some(&found) => return Err(CursorError::Version { found }),
-        }
-        if bytes.len() != BODY + CHECKSUM {
-            return Err(CursorError::Malformed);
-        }
-        let (body, sum) = bytes.split_at(BODY);
-        if checksum(body) != sum {
-            return Err(CursorError::Checksum);
+        let (body, sum) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM));
+        // Whatever the version, a cursor ends with its checksum: that tells one from another id or a time in hex.
+        match (body.first(), checksum(body) == sum) {
+            (Some(&VERSION), true) if body.len() == BODY => {}
+            (Some(&VERSION), false) if body.len() == BODY => return Err(CursorError::Checksum),
+            (Some(&found), true) if found != VERSION => return Err(CursorError::Version { found }),
+            _ => return Err(CursorError::Malformed),
         }
         let database: [u8; 16] = body[1..17].try_into().map_err(|_| CursorError::Malformed)?;
         let number: [u8; 8] = body[17..].try_into().map_err(|_| CursorError::Malformed)?;

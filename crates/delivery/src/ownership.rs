@@ -20,7 +20,7 @@ use std::{
 
 use highwater_store::{Kept, Reads, Store, WriteTx};
 use sqlx::Row as _;
-use tokio::task::JoinHandle;
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{ConsumerError, DeliveryError};
 
@@ -265,6 +265,7 @@ pub(crate) struct Ownership {
     /// may stay locked by it.
     lock: Option<Kept>,
     renewal: JoinHandle<()>,
+    failed: mpsc::Receiver<DeliveryError>,
 }
 
 impl Ownership {
@@ -280,8 +281,24 @@ impl Ownership {
             Acquired::Refused(error) => return Err(error),
         };
         let lock = Some(store.keep(lock));
-        let renewal = keep_renewing(store.clone(), token, lease);
-        Ok(Self { token, lease, lock, renewal })
+        let (failure, failed) = mpsc::channel(1);
+        let renewal = keep_renewing(store.clone(), token, lease, failure);
+        Ok(Self { token, lease, lock, renewal, failed })
+    }
+
+    /// # Errors
+    /// Once, when the lease could not be renewed.
+    pub(crate) fn check(&mut self) -> Result<(), DeliveryError> {
+        self.failed.try_recv().map_or(Ok(()), Err)
+    }
+
+    /// Resolves when the lease could not be renewed. Cancel-safe.
+    pub(crate) async fn failed(&mut self) -> DeliveryError {
+        match self.failed.recv().await {
+            Some(error) => error,
+            // The renewal has ended for another reason, which is found at the next look.
+            None => std::future::pending().await,
+        }
     }
 
     /// What a change of D has to name.
@@ -315,31 +332,36 @@ impl Drop for Ownership {
     }
 }
 
-fn keep_renewing(store: Store, token: Token, lease: Duration) -> JoinHandle<()> {
+fn keep_renewing(
+    store: Store,
+    token: Token,
+    lease: Duration,
+    failure: mpsc::Sender<DeliveryError>,
+) -> JoinHandle<()> {
     let mut wakes = store.wakes();
     tokio::spawn(async move {
         let closed = async { while wakes.changed().await.is_ok() {} };
         tokio::select! {
             () = closed => {}
-            () = renewing(&store, token, lease) => {}
+            Err(error) = renewing(&store, token, lease) => {
+                tracing::warn!(%error, "the consumer's lease could not be renewed");
+                // Full or gone: the consumer has the first error, or has ended.
+                failure.try_send(error).ok();
+            }
         }
     })
 }
 
-/// Ends when ownership is lost. No error ends it: whatever is the matter may be over before the lease is, and an owner that
-/// renews no more is replaced though it lives. It doesn't end the consumer either: one that is asked for nothing has
-/// nothing to fail.
-async fn renewing(store: &Store, token: Token, lease: Duration) {
+/// Ends when ownership is lost, which the consumer finds out for itself when it next looks, and with the first error: the
+/// store has waited for the writer already, and whether to go on is the app's to say (PROC-040).
+async fn renewing(store: &Store, token: Token, lease: Duration) -> Result<(), DeliveryError> {
     loop {
         tokio::time::sleep(lease / 3).await;
-        let renewed: Result<_, DeliveryError> = store
+        let owns = store
             .write("consumer renew", move |tx| Box::pin(async move { renew(tx, token, lease).await }))
-            .await;
-        match renewed {
-            Ok(true) => {}
-            // The consumer finds out for itself when it next looks.
-            Ok(false) => return,
-            Err(error) => tracing::warn!(%error, "the consumer's lease was not renewed; it is tried again"),
+            .await?;
+        if !owns {
+            return Ok(());
         }
     }
 }

@@ -9,8 +9,8 @@ use highwater_delivery::{
     ConsumerError, ConsumerOwner, DEFAULT_CONSUMER_LEASE, DefaultConsumer, DeliveryError, MIGRATIONS,
     Selection, owner,
 };
-use highwater_store::{DatabaseKey, OpenOptions, Store};
-use highwater_testkit_base::{Disk, Fault, Operation, TestClock, eventually};
+use highwater_store::{DatabaseKey, OpenOptions, Store, StoreError};
+use highwater_testkit_base::{Disk, Fault, TestClock, eventually};
 
 use crate::support::*;
 
@@ -228,34 +228,40 @@ async fn a_living_owner_renews_its_lease() {
     consumer.release().await.unwrap();
 }
 
-/// The disk is full for some renewals, and the owner is asked for nothing meanwhile.
-/// Shows: STR-079, STR-096, PROC-031.
+/// The disk is full when the lease is to be renewed. That ends the owner with its cause, whether it waits for an item or has
+/// one out; nothing is retried behind the app's back, and what was out comes again.
+/// Shows: STR-079, STR-096, PROC-031, PROC-040.
 #[tokio::test]
-async fn a_renewal_that_failed_is_tried_again_until_one_succeeds() {
-    let fixture = store().await;
-    let disk = Disk::new();
-    let ours = Store::open(fixture.options().vfs(disk.vfs())).await.unwrap();
+async fn a_renewal_that_fails_ends_the_owner_with_its_cause() {
     let lease = Duration::from_millis(300);
-    let owner = DefaultConsumer::acquire_for(lease, ours.clone(), Selection::all()).await.unwrap();
-    let until = recorded(&ours).await.unwrap().until_ns;
-    disk.arm(0, Fault::Full);
-    fixture.clock().advance(lease / 2);
-    // The first write that fails ends an attempt, so that a second one is of another attempt.
-    eventually(Duration::from_secs(30), async || {
-        let done = disk.operations();
-        done.iter().filter(|(operation, _)| *operation == Operation::Write).count() >= 2
-    })
-    .await;
-    assert_eq!(recorded(&ours).await.unwrap().until_ns, until);
-    disk.heal();
-    eventually(Duration::from_secs(30), async || {
-        recorded(&ours).await.is_some_and(|owner| owner.until_ns > until)
-    })
-    .await;
-    fixture.clock().advance(lease / 2);
-    assert!(matches!(refused(fixture.store()).await, ConsumerError::AlreadyActive { .. }));
-    owner.release().await.unwrap();
-    ours.close().await;
+    for waits in [true, false] {
+        let fixture = store().await;
+        arrive(fixture.store(), &[(A, "a")]).await;
+        let disk = Disk::new();
+        let ours = Store::open(fixture.options().vfs(disk.vfs())).await.unwrap();
+        let mut owner = DefaultConsumer::acquire_for(lease, ours.clone(), Selection::all()).await.unwrap();
+        assert_eq!(next(&mut owner).await, "a");
+        if waits {
+            assert!(owner.next().await.unwrap().is_none());
+        }
+        disk.arm(0, Fault::Full);
+        // A lease that ends where it ended is nothing to write.
+        fixture.clock().advance(lease / 2);
+        let error = match waits {
+            true => owner.next_wait().await.unwrap_err(),
+            false => owner.failed().await,
+        };
+        let full = ConsumerError::Delivery(DeliveryError::Store(StoreError::DiskFull));
+        assert_eq!(error.to_string(), full.to_string());
+        disk.heal();
+        assert!(matches!(owner.next().await, Err(ConsumerError::Ended)), "the error is told once");
+        let mut next_owner = open(fixture.store(), Selection::all()).await;
+        let found = next_owner.next().await.unwrap();
+        assert_eq!(found.map(|item| name(&item)), (!waits).then(|| "a".to_owned()));
+        next_owner.release().await.unwrap();
+        drop(owner);
+        ours.close().await;
+    }
 }
 
 /// A reader that failed is over, though the app has not let go of it.
