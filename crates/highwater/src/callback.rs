@@ -6,11 +6,13 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::ending::{CallbackError, CloseReason};
+use crate::ending::{CallbackError, CloseReason, guard};
 use crate::{ConversationStream, Error, Group, Item, MessageStream, ReplayStream};
 
-/// A running callback. Dropping it closes it, without waiting for the callback under way.
+/// A running callback. Dropping it closes it, without waiting for the callback under way: keep it for as long as messages
+/// are wanted.
 #[derive(Debug)]
+#[must_use = "dropping a subscription ends it"]
 pub struct Subscription {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -23,7 +25,8 @@ pub(crate) trait Reader: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<Result<Self::Item, Error>>> + Send;
     /// The callback returned, and wants the item never to come again.
     fn handled(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
-    fn end(self, reason: &CloseReason) -> impl Future<Output = ()> + Send;
+    /// Ends for this reason, unless it had ended for another that nobody was told. Gives back which it was.
+    fn end(self, reason: CloseReason) -> impl Future<Output = CloseReason> + Send;
 }
 
 impl Subscription {
@@ -35,20 +38,45 @@ impl Subscription {
         C: FnOnce(CloseReason) + Send + 'static,
     {
         let (stop, stopped) = watch::channel(false);
+        let closed = Closed(Some(closed));
         let task = tokio::spawn(async move {
             let reason = run(stream, callback, stopped).await;
-            closed(reason);
+            closed.tell(reason);
         });
         Self { stop, task }
     }
 
     /// Ends the subscription after the callback under way, which is acknowledged if it returns `Ok`. Returns when the
-    /// close notification has been given.
+    /// close notification has been given. A callback that awaits this for its own subscription waits for itself: drop the
+    /// subscription there instead.
     pub async fn close(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the close notification of a subscription ended abnormally");
         }
+    }
+}
+
+/// The close notification of a subscription, which is given whatever becomes of its task: a runtime that shuts down drops
+/// it (PROC-041).
+struct Closed<C: FnOnce(CloseReason)>(Option<C>);
+
+impl<C: FnOnce(CloseReason)> Closed<C> {
+    fn tell(mut self, reason: CloseReason) {
+        self.give(reason);
+    }
+
+    fn give(&mut self, reason: CloseReason) {
+        if let Some(closed) = self.0.take() {
+            guard(|| closed(reason));
+        }
+    }
+}
+
+impl<C: FnOnce(CloseReason)> Drop for Closed<C> {
+    fn drop(&mut self) {
+        let reason = if std::thread::panicking() { CloseReason::Panicked } else { CloseReason::Closed };
+        self.give(reason);
     }
 }
 
@@ -81,8 +109,9 @@ where
             break CloseReason::Failed(error);
         }
     };
-    stream.end(&reason).await;
-    reason
+    // What it captured may panic when it goes, and is gone before the end is told.
+    guard(|| drop(callback));
+    stream.end(reason).await
 }
 
 impl Reader for MessageStream {
@@ -96,8 +125,8 @@ impl Reader for MessageStream {
         self.acknowledge().await
     }
 
-    async fn end(self, reason: &CloseReason) {
-        MessageStream::end(self, reason).await;
+    async fn end(self, reason: CloseReason) -> CloseReason {
+        MessageStream::end(self, reason).await
     }
 }
 
@@ -112,8 +141,9 @@ impl Reader for ReplayStream {
         Ok(())
     }
 
-    async fn end(self, reason: &CloseReason) {
-        ReplayStream::end(self, reason);
+    async fn end(self, reason: CloseReason) -> CloseReason {
+        ReplayStream::end(self, &reason);
+        reason
     }
 }
 
@@ -128,7 +158,8 @@ impl Reader for ConversationStream {
         Ok(())
     }
 
-    async fn end(self, reason: &CloseReason) {
-        ConversationStream::end(self, reason);
+    async fn end(self, reason: CloseReason) -> CloseReason {
+        ConversationStream::end(self, &reason);
+        reason
     }
 }

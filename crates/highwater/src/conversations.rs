@@ -71,7 +71,7 @@ impl Conversations {
         // Interest in no group at all is interest in invitations.
         let mut live = Live::local(self.client, Scope::Groups(BTreeSet::new()));
         let mut known = Known::default();
-        known.new(&live.client).await?;
+        known.unseen(&live.client).await?;
         live.attach().await?;
         let ending = Ending::new(self.hooks);
         let (consent, kind) = (self.consent, self.kind);
@@ -94,7 +94,8 @@ impl Conversations {
 }
 
 /// Hands out conversations that became known since it was opened: by an invitation, by being created here or in another
-/// process, or because an invitation activated one that an import had brought.
+/// process, or because an invitation activated one that an import had brought. One that was left and is joined again was
+/// known all the time, and is not told anew.
 #[derive(Debug)]
 pub struct ConversationStream {
     live: Live,
@@ -136,7 +137,7 @@ impl ConversationStream {
                 }
             }
             self.live.looking();
-            self.found.extend(self.known.new(&self.live.client).await?);
+            self.found.extend(self.known.unseen(&self.live.client).await?);
             if self.found.is_empty() {
                 self.live.changed().await?;
             }
@@ -162,6 +163,7 @@ impl ConversationStream {
     }
 
     pub(crate) fn end(mut self, reason: &CloseReason) {
+        self.live.detach();
         self.ending.come(reason);
     }
 }
@@ -175,7 +177,7 @@ struct Known {
 
 impl Known {
     /// Those that were not seen before, the oldest first.
-    async fn new(&mut self, client: &Client) -> Result<Vec<GroupId>, Error> {
+    async fn unseen(&mut self, client: &Client) -> Result<Vec<GroupId>, Error> {
         let before = self.as_of;
         let (as_of, mut found) = client
             .store()

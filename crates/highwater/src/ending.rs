@@ -3,8 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use highwater_delivery::{ConsumerError, DeliveryError};
-use highwater_store::StoreError;
+use highwater_delivery::ConsumerError;
 use tokio::sync::watch;
 
 use crate::Error;
@@ -103,31 +102,30 @@ impl Drop for Ending {
     }
 }
 
-/// A hook that panics must not keep the stream from letting go of what it holds.
-fn guard(hook: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(hook)).is_err() {
-        tracing::error!("an app's callback for the end of a stream panicked");
+/// App code that panics must not keep the stream from letting go of what it holds.
+pub(crate) fn guard(app: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(app)).is_err() {
+        tracing::error!("an app's callback panicked at the end of its stream");
     }
 }
 
 /// What a stream that ended with this error says: the database's failures are all worth opening it again for (PROC-043),
 /// unlike the same failures of a call.
 fn cause(error: Error) -> Error {
-    let stored = match &error {
-        Error::Store(stored)
-        | Error::Delivery(DeliveryError::Store(stored))
-        | Error::Consumer(ConsumerError::Delivery(DeliveryError::Store(stored))) => stored,
-        _ => return error,
-    };
-    match stored {
-        StoreError::Closed => Error::Closed,
-        _ => Error::StreamStorage(Box::new(error)),
+    match error {
+        Error::Store(_) | Error::Delivery(_) | Error::Consumer(ConsumerError::Delivery(_)) => {
+            Error::StreamStorage(Box::new(error))
+        }
+        _ => error,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+
+    use highwater_delivery::DeliveryError;
+    use highwater_store::StoreError;
 
     use super::*;
 
@@ -168,7 +166,7 @@ mod tests {
         assert!(retryable(Error::RecoveryExhausted));
         assert!(!retryable(Error::Consumer(ConsumerError::OwnershipLost)));
         assert!(!retryable(Error::Cursor(highwater_delivery::CursorError::Malformed)));
-        assert!(!retryable(Error::Store(StoreError::Closed)));
+        assert!(!retryable(StoreError::Closed.into()));
         assert!(!CloseReason::Closed.is_retryable() && !CloseReason::Panicked.is_retryable());
     }
 

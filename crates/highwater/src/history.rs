@@ -1,13 +1,15 @@
 //! Pages of what is stored.
 
-use highwater_delivery::{DeliveryCursor, HistoryQuery, Order};
+use highwater_delivery::{
+    Consent, ConversationType, DeliveryCursor, HistoryQuery, MAX_LOCAL_READ_BYTES, Order,
+};
 use highwater_store::ReadTx;
 use highwater_wire::GroupId;
 
 use crate::{Client, Error, Message};
 
 /// Describes a page of stored messages. Made by [`Client::history`]; the newest messages of every group unless told
-/// otherwise.
+/// otherwise. Messages that were deleted or have disappeared are in no page.
 #[derive(Clone, Debug)]
 pub struct History {
     client: Client,
@@ -39,6 +41,27 @@ impl History {
         self
     }
 
+    /// Only conversations with one of these consents, as they are now.
+    #[must_use]
+    pub fn consent(mut self, consent: impl IntoIterator<Item = Consent>) -> Self {
+        self.query.selection = self.query.selection.with_consent(consent);
+        self
+    }
+
+    /// Only groups, no DMs.
+    #[must_use]
+    pub fn only_groups(mut self) -> Self {
+        self.query.selection = self.query.selection.of_kinds([ConversationType::Group]);
+        self
+    }
+
+    /// Only DMs.
+    #[must_use]
+    pub fn only_dms(mut self) -> Self {
+        self.query.selection = self.query.selection.of_kinds([ConversationType::Dm]);
+        self
+    }
+
     /// From the beginning forward, instead of from the end back.
     #[must_use]
     pub fn oldest_first(mut self) -> Self {
@@ -46,7 +69,8 @@ impl History {
         self
     }
 
-    /// At most so many messages. A page is never longer than 128 messages or 16 MiB.
+    /// At most so many messages; 0 is taken for 1, as pages of nothing would never come to an end. A page is never longer
+    /// than 128 messages or 16 MiB of content, uncompressed, unless it holds a single message.
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.query.limit = limit;
@@ -63,11 +87,12 @@ impl History {
     /// Reads the page.
     ///
     /// # Errors
-    /// [`Error::UnknownGroup`]; [`Error::Delivery`] for a cursor of another database.
+    /// [`Error::UnknownGroup`]; [`Error::Cursor`] for a cursor of another database.
     pub async fn page(self) -> Result<HistoryPage, Error> {
         crate::selection::require_known(&self.client, &self.query.selection).await?;
         let database = self.client.database_id();
         let query = self.query;
+        let order = query.order;
         let page = self
             .client
             .store()
@@ -75,10 +100,28 @@ impl History {
                 Box::pin(async move { highwater_delivery::history(tx, database, &query).await })
             })
             .await?;
-        Ok(HistoryPage {
-            messages: page.messages.into_iter().map(|stored| self.client.read_message(stored)).collect(),
-            more: page.more,
-            cursor: page.cursor,
-        })
+        Ok(HistoryPage::read(&self.client, page, order))
+    }
+}
+
+impl HistoryPage {
+    /// What is short in the database may be long when it is read: the page then ends earlier.
+    fn read(client: &Client, page: highwater_delivery::HistoryPage, order: Order) -> Self {
+        let mut read = Self { messages: Vec::new(), more: page.more, cursor: page.cursor };
+        let mut bytes = 0;
+        for stored in page.messages {
+            let message = client.read_message(stored);
+            bytes += message.content.bytes() as u64;
+            let before = read.messages.last().and_then(|last| last.cursor);
+            if let (Some(end), true) = (before, bytes > MAX_LOCAL_READ_BYTES) {
+                read.more = Some(end);
+                if order == Order::OldestFirst {
+                    read.cursor = end;
+                }
+                break;
+            }
+            read.messages.push(message);
+        }
+        read
     }
 }

@@ -96,13 +96,21 @@ pub use signer::{LocalWallet, Signer, SignerError};
 pub use status::{GroupProgress, HeldEnvelope, Status, TopicProgress};
 pub use stream::MessageStream;
 
-pub use highwater_delivery::{Consent, ConversationKind, ConversationState, DeliveryCursor, MessageStatus};
-pub use highwater_outbox::Outcome;
-pub use highwater_store::{DatabaseId, DatabaseKey, Violation};
+pub use highwater_delivery::{
+    Consent, ConsumerError, ConversationKind, ConversationState, CursorError, DeliveryCursor, DeliveryError,
+    DeliveryNumber, MessageStatus,
+};
+pub use highwater_join::JoinError;
+pub use highwater_mls::MlsError;
+pub use highwater_outbox::{OutboxError, Outcome};
+pub use highwater_processing::ProcessingError;
+pub use highwater_receipt::ReceiptError;
+pub use highwater_store::{DatabaseId, DatabaseKey, OpenError, StoreError, Violation};
 pub use highwater_sync::{
-    CatchUp, Cause, ConnectionState, Obligation, ProcessingState, ReceiverKind, RegistrationState,
+    CatchUp, Cause, ConnectionState, Obligation, ProcessingState, ReceiverKind, RegistrationState, SyncError,
     TopicStatus,
 };
+pub use highwater_transport::TransportError;
 pub use highwater_wire::{
     Cursor, GroupId, IdError, InboxId, InstallationKey, MessageId, SequenceId, Topic, TopicKind,
 };

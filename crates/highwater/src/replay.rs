@@ -1,6 +1,6 @@
 //! Reading from a cursor of the app's own keeping.
 
-use highwater_delivery::{DeliveryCursor, ReplayReader, Selection};
+use highwater_delivery::{Consent, ConversationType, DeliveryCursor, ReplayReader, Selection};
 use highwater_sync::{CatchUp, ConnectionState};
 use highwater_wire::GroupId;
 use tokio::sync::watch;
@@ -10,7 +10,7 @@ use crate::live::Live;
 use crate::selection::{network_scope, require_known};
 use crate::{CatchUpChanges, Client, Error, Item, Subscription};
 
-/// Describes a replay. Made by [`Client::replay`].
+/// Describes a replay. Made by [`Client::replay`]. What was deleted or has disappeared is not handed out.
 #[derive(Clone, Debug)]
 pub struct Replay {
     client: Client,
@@ -31,6 +31,27 @@ impl Replay {
         self
     }
 
+    /// Only conversations with one of these consents, as they are at the handoff.
+    #[must_use]
+    pub fn consent(mut self, consent: impl IntoIterator<Item = Consent>) -> Self {
+        self.selection = self.selection.with_consent(consent);
+        self
+    }
+
+    /// Only groups, no DMs.
+    #[must_use]
+    pub fn only_groups(mut self) -> Self {
+        self.selection = self.selection.of_kinds([ConversationType::Group]);
+        self
+    }
+
+    /// Only DMs.
+    #[must_use]
+    pub fn only_dms(mut self) -> Self {
+        self.selection = self.selection.of_kinds([ConversationType::Dm]);
+        self
+    }
+
     /// Has the error told that ends the reader, if one does. The pending read gets it as well.
     #[must_use]
     pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
@@ -45,11 +66,11 @@ impl Replay {
         self
     }
 
-    /// Opens a reader of everything strictly after the cursor: first what is stored, then what comes. With a backend,
+    /// Opens a reader of what is selected strictly after the cursor: first what is stored, then what comes. With a backend,
     /// the selected groups are kept up to date while it lives.
     ///
     /// # Errors
-    /// [`Error::Delivery`] for a cursor of another database.
+    /// [`Error::Cursor`] for a cursor of another database.
     pub async fn open(self) -> Result<ReplayStream, Error> {
         self.start(true).await
     }
@@ -57,7 +78,7 @@ impl Replay {
     /// Opens a reader of what is stored alone. It never touches the network and ends with `None`.
     ///
     /// # Errors
-    /// [`Error::Delivery`] for a cursor of another database, [`Error::UnknownGroup`] for a named group that isn't stored
+    /// [`Error::Cursor`] for a cursor of another database, [`Error::UnknownGroup`] for a named group that isn't stored
     /// here.
     pub async fn open_stored(self) -> Result<ReplayStream, Error> {
         require_known(&self.client, &self.selection).await?;
@@ -116,6 +137,7 @@ impl ReplayStream {
         match next {
             Ok(Some(item)) => Some(Ok(item)),
             Ok(None) => {
+                self.live.detach();
                 self.ending.come(&CloseReason::Closed);
                 None
             }
@@ -170,6 +192,7 @@ impl ReplayStream {
     }
 
     pub(crate) fn end(mut self, reason: &CloseReason) {
+        self.live.detach();
         self.ending.come(reason);
     }
 }

@@ -12,7 +12,8 @@ use crate::{Client, Error, Item, MessageStream, Subscription};
 /// Describes a reader of messages. Made by [`Client::messages`]; selects everything unless told otherwise.
 ///
 /// Scope and filters differ: a group outside the scope keeps its backlog, a message inside it that a filter excludes is
-/// consumed without being handed over. Filters look at the conversation as it is at the handoff.
+/// consumed without being handed over. Filters look at the conversation as it is at the handoff. What was deleted or has
+/// disappeared before its turn is not handed over.
 #[derive(Clone, Debug)]
 pub struct Messages {
     client: Client,
@@ -33,7 +34,7 @@ impl Messages {
     }
 
     /// These groups only. One that isn't known here yet is picked up when it becomes known: naming a group needs no
-    /// membership (STR-021).
+    /// membership (STR-021). Naming none selects nothing, and the reader waits.
     #[must_use]
     pub fn groups(mut self, groups: impl IntoIterator<Item = GroupId>) -> Self {
         self.selection.scope = highwater_delivery::Scope::Groups(groups.into_iter().collect());

@@ -15,7 +15,9 @@ use crate::{
 pub struct Sent {
     /// The message, the same on every client.
     pub message_id: MessageId,
-    /// What became of it. [`Outcome::Queued`] means that it is durable and goes out with the next connection.
+    /// What became of it. [`Outcome::Queued`] means that it is durable and goes out with the next connection; while the
+    /// deployment refuses this client ([`Error::is_refused`], told by its streams and by a sync) that is one of a client
+    /// opened anew. One that was refused or rejected for good is no error of the call: this says so.
     pub outcome: Outcome,
     /// Its place in this database's delivery order. Absent while it isn't confirmed (PROC-050).
     pub cursor: Option<DeliveryCursor>,
@@ -46,7 +48,7 @@ impl Group {
         self.send(reaction_content(reaction), None).await
     }
 
-    /// Sends a small file. What an envelope has no room for, about a megabyte, is refused.
+    /// Sends a small file. What an envelope has no room for, about a megabyte, ends as [`Outcome::Refused`].
     pub async fn send_attachment(&self, attachment: &Attachment) -> Result<Sent, Error> {
         self.send(attachment_content(attachment), None).await
     }

@@ -8,7 +8,7 @@ use crate::ending::{Ending, Hooks};
 use crate::handoff::Handoffs;
 use crate::live::Live;
 use crate::selection::network_scope;
-use crate::{CatchUpChanges, Client, CloseReason, Error, Handoff, Item};
+use crate::{CatchUpChanges, Client, CloseReason, Error, Handoff, HandoffError, Item};
 
 /// Hands out messages one at a time, and remembers which the app has handled.
 ///
@@ -72,7 +72,8 @@ impl MessageStream {
     /// Acknowledges the last item without asking for another: for an app that stops after it has handled one.
     ///
     /// # Errors
-    /// When the acknowledgement can't be stored: the item comes again, and the stream is over.
+    /// When the acknowledgement can't be stored: the item comes again, and the stream is over. [`Error::Handoff`] when the
+    /// stream was over before: the item comes again too.
     pub async fn acknowledge(&mut self) -> Result<(), Error> {
         match self.handoffs.out() {
             Some(out) => self.acknowledge_handoff(out).await,
@@ -97,30 +98,36 @@ impl MessageStream {
                 let message = self.live.client.read_message(item.message);
                 return Ok(Some((Item { cursor: item.cursor, message }, self.handoffs.give())));
             }
-            self.live.changed().await?;
+            tokio::select! {
+                changed = self.live.changed() => changed?,
+                error = consumer.failed() => return Err(error.into()),
+            }
         }
     }
 
     async fn settle(&mut self, given_back: Handoff) -> Result<(), Error> {
         self.handoffs.check(given_back)?;
-        if let Some(consumer) = &mut self.consumer {
-            consumer.acknowledge().await?;
-            self.handoffs.settle();
-        }
+        let Some(consumer) = &mut self.consumer else {
+            // What was out when the stream ended comes again.
+            return Err(HandoffError::Stale.into());
+        };
+        consumer.acknowledge().await?;
+        self.handoffs.settle();
         Ok(())
     }
 
     /// The first error is the last thing that happens here, and is told to a read even when the one that met it was
-    /// dropped. A handoff that can't be used is the caller's error, and no end.
+    /// dropped. It is told once nothing of the stream is left, so that the next one can be opened on it. A handoff that
+    /// can't be used is the caller's error, and no end.
     async fn end_if_failed<T>(&mut self, done: Result<Option<T>, Error>) -> Option<Result<T, Error>> {
         match done {
             Ok(_) if self.untold.is_some() => {}
             Ok(done) => return done.map(Ok),
             Err(error @ Error::Handoff(_)) => return Some(Err(error)),
-            Err(error) => self.untold = Some(self.ending.fail(error)),
+            Err(error) => self.untold = Some(error),
         }
         self.let_go().await;
-        self.untold.take().map(Err)
+        self.untold.take().map(|error| Err(self.ending.fail(error)))
     }
 
     /// A snapshot of how far the selected topics are, and on what connection (STR-025).
@@ -149,21 +156,36 @@ impl MessageStream {
 
     /// Ends the stream and gives its ownership up. The item that is out is not acknowledged by this.
     pub async fn close(self) {
-        self.end(&CloseReason::Closed).await;
+        self.end(CloseReason::Closed).await;
     }
 
-    pub(crate) async fn end(mut self, reason: &CloseReason) {
-        self.ending.come(reason);
+    /// Ends for this reason, or for an error that was there before and not told. Gives back which it was.
+    pub(crate) async fn end(mut self, reason: CloseReason) -> CloseReason {
         self.let_go().await;
+        let reason = match self.untold.take() {
+            Some(error) => CloseReason::Failed(self.ending.fail(error)),
+            None => reason,
+        };
+        self.ending.come(&reason);
+        reason
     }
 
     async fn let_go(&mut self) {
         self.live.detach();
-        self.handoffs.settle();
         if let Some(consumer) = self.consumer.take()
             && let Err(error) = consumer.release().await
         {
             tracing::warn!(%error, "the consumer's ownership could not be released; it ends with its lease");
+        }
+    }
+}
+
+impl Drop for MessageStream {
+    fn drop(&mut self) {
+        self.live.detach();
+        self.consumer = None;
+        if let Some(error) = self.untold.take() {
+            self.ending.fail(error);
         }
     }
 }

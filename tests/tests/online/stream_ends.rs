@@ -1,5 +1,7 @@
 //! What a stream says when its database fails under it.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -130,4 +132,60 @@ async fn a_callback_whose_acknowledgement_fails_is_told_why_and_gets_its_item_ag
     let again = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(again.message.id, first);
     stream.close().await;
+}
+
+/// The stream loses its ownership and is still giving it up, which takes the writer, when the app closes the subscription:
+/// the hook and the close notification tell the same end.
+///
+/// Shows: PROC-041, PROC-031.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_on_top_of_a_failure_is_told_as_the_failure() {
+    let (_backend, bob) = bob_with_two().await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let hook = tell.clone();
+    let (handed, mut texts) = mpsc::unbounded_channel();
+    let subscription = bob
+        .messages()
+        .on_close(move |reason| hook.send(format!("{reason:?}")).unwrap())
+        .on_message(
+            move |item| {
+                handed.send(item.message.text().map(str::to_owned).ok()).unwrap();
+                async { Ok(()) }
+            },
+            move |reason| tell.send(format!("{reason:?}")).unwrap(),
+        )
+        .await
+        .unwrap();
+    while texts.recv().await.unwrap().as_deref() != Some("two") {}
+    let inside = Inside::open(&bob.path(), &bob.key()).await;
+    let lock = File::open(PathBuf::from(format!("{}.consumer", bob.path().display()))).unwrap();
+    let (released, release) = tokio::sync::oneshot::channel::<()>();
+    let steal = inside.store.write("steal", |tx| {
+        Box::pin(async move {
+            sqlx::query("UPDATE delivery_consumer SET token = randomblob(16)").execute(tx.conn()).await?;
+            Ok::<_, StoreError>(())
+        })
+    });
+    steal.await.unwrap();
+    let hold = inside.store.write("hold", |_| {
+        Box::pin(async move {
+            release.await.ok();
+            Ok::<_, StoreError>(())
+        })
+    });
+    let close = async {
+        // The lock goes first.
+        while lock.try_lock().is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(told.try_recv().is_err(), "told while it still owns");
+        subscription.close().await;
+        released.send(()).unwrap();
+        [told.recv().await.unwrap(), told.recv().await.unwrap()]
+    };
+    let (held, told) = tokio::join!(hold, tokio::time::timeout(PATIENCE, close));
+    held.unwrap();
+    let told = told.unwrap();
+    assert!(told.iter().all(|reason| reason == "Failed(Consumer(OwnershipLost))"), "{told:?}");
+    inside.close().await;
 }

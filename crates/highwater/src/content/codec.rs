@@ -85,9 +85,7 @@ impl Codecs {
 
 /// Runs app code that may do anything but stop the stream (PROC-045).
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, CodecError>) -> Result<T, ContentError> {
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(ContentError::Codec(error.to_string())),
-        Err(_) => Err(ContentError::CodecPanicked),
-    }
+    // What the error says is app code too.
+    let run = || run().map_err(|error| ContentError::Codec(error.to_string()));
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(ContentError::CodecPanicked))
 }

@@ -84,7 +84,8 @@ pub enum Content {
     Deletion(MessageId),
     /// The transcript of a change of the group, made here from the applied commit. Nobody can send one.
     Membership(MembershipChange),
-    /// The content is gone: the message was deleted, or its time was over.
+    /// The content is gone: the message was deleted, or its time was over. Only [`Client::message`](crate::Client::message)
+    /// shows it: no reader and no page holds such a message any more.
     Deleted,
     /// A type that only an app's codec knows, or nobody here; or one whose codec failed.
     Custom(Custom),
@@ -198,6 +199,8 @@ pub struct Custom {
     pub error: Option<ContentError>,
     compression: Option<i32>,
     value: Option<Arc<dyn Any + Send + Sync>>,
+    /// What the codec was given to make it of.
+    value_bytes: usize,
 }
 
 impl Custom {
@@ -215,6 +218,7 @@ impl Custom {
             error,
             compression: encoded.compression,
             value: None,
+            value_bytes: 0,
         }
     }
 
@@ -301,6 +305,22 @@ impl Content {
             Self::Membership(_) => "membership",
             Self::Deleted => "deleted",
             Self::Custom(_) => "custom",
+        }
+    }
+
+    /// About how much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Markdown(text) => text.len(),
+            Self::Reply(reply) => reply.content.bytes(),
+            Self::Reaction(reaction) => reaction.content.len(),
+            Self::Attachment(attachment) => attachment.bytes.len(),
+            Self::Custom(custom) => custom.bytes.len() + custom.value_bytes,
+            Self::ReadReceipt
+            | Self::LeaveRequest
+            | Self::Deletion(_)
+            | Self::Membership(_)
+            | Self::Deleted => 0,
         }
     }
 

@@ -112,13 +112,12 @@ fn read_by_app(encoded: EncodedContent, named: &ContentType, codecs: &Codecs) ->
             fallback: encoded.fallback.clone(),
             bytes: bytes.into_owned(),
         };
-        guarded(|| codec.read(&content))
+        Ok((guarded(|| codec.read(&content))?, content.bytes.len()))
     });
-    let (value, error) = match decoded {
-        Ok(value) => (Some(value), None),
-        Err(error) => (None, Some(error)),
-    };
-    Content::Custom(Custom { value, ..Custom::new(encoded, error) })
+    Content::Custom(match decoded {
+        Ok((value, value_bytes)) => Custom { value: Some(value), value_bytes, ..Custom::new(encoded, None) },
+        Err(error) => Custom::new(encoded, Some(error)),
+    })
 }
 
 /// Reads a transcript that was made here.

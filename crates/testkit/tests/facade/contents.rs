@@ -1,12 +1,16 @@
 //! Content of every kind, from one client to another.
 
+use std::io::Write as _;
 use std::time::Duration;
 
+use flate2::write::GzEncoder;
 use highwater::{
     Attachment, Client, Codec, CodecError, Content, ContentError, ContentType, Database, Encoded, Reaction,
     ReactionAction, ReactionSchema, text_content,
 };
 use highwater_testkit::{TestBackend, TestClient, assert_clean};
+use highwater_wire::proto::contents::{Compression, EncodedContent};
+use prost::Message as _;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -23,6 +27,9 @@ impl Codec for Polls {
     fn decode(&self, content: &Encoded) -> Result<Self::Value, CodecError> {
         let text = std::str::from_utf8(&content.bytes)?;
         assert_ne!(text, "panic", "an app's codec panics");
+        if text == "unspeakable" {
+            return Err(Box::new(Unspeakable));
+        }
         Ok(text.split(',').map(str::to_owned).collect())
     }
 
@@ -51,6 +58,23 @@ impl Codec for Broken {
     }
 }
 
+/// An error that can't be told: its `Display` panics, as an app's own may.
+struct Unspeakable;
+
+impl std::fmt::Debug for Unspeakable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Unspeakable")
+    }
+}
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("an app's error panics")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
 /// Shows: PROC-045, STR-024.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_codec_that_fails_or_panics_hides_nothing_that_comes_after() {
@@ -61,6 +85,7 @@ async fn a_codec_that_fails_or_panics_hides_nothing_that_comes_after() {
     group.send_with(&Polls, &vec!["tea".into(), "coffee".into()]).await.unwrap();
     group.send_with(&Broken(b"\xff"), &()).await.unwrap();
     group.send_with(&Broken(b"panic"), &()).await.unwrap();
+    group.send_with(&Broken(b"unspeakable"), &()).await.unwrap();
     group.send_text("after").await.unwrap();
     bob.sync().await.unwrap();
     bob.close().await;
@@ -69,7 +94,7 @@ async fn a_codec_that_fails_or_panics_hides_nothing_that_comes_after() {
         Client::builder().database(Database::file(bob.path(), bob.key())).codec(Polls).open().await.unwrap();
     let mut stream = bob.messages().open().await.unwrap();
     let mut got = Vec::new();
-    while got.len() < 4 {
+    while got.len() < 5 {
         let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
         match item.message.content.clone() {
             Content::Membership(_) => {}
@@ -84,9 +109,47 @@ async fn a_codec_that_fails_or_panics_hides_nothing_that_comes_after() {
     assert_eq!(got[0], (Some(vec!["tea".into(), "coffee".into()]), None, b"tea,coffee".to_vec()));
     assert!(matches!(&got[1], (None, Some(ContentError::Codec(_)), bytes) if bytes == b"\xff"));
     assert_eq!(got[2], (None, Some(ContentError::CodecPanicked), b"panic".to_vec()));
-    assert_eq!(got[3].2, b"after");
+    assert_eq!(got[3], (None, Some(ContentError::CodecPanicked), b"unspeakable".to_vec()));
+    assert_eq!(got[4].2, b"after");
     stream.close().await;
     bob.close().await;
+}
+
+fn gzipped_text(bytes: usize) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&vec![b'x'; bytes]).unwrap();
+    let mut encoded = EncodedContent::decode(&*text_content("")).unwrap();
+    encoded.content = gzip.finish().unwrap();
+    encoded.compression = Some(Compression::Gzip.into());
+    encoded.encode_to_vec()
+}
+
+/// What is small as it came may be large when it is read.
+///
+/// Shows: STR-066, STR-099.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_keeps_to_its_bytes_when_its_messages_came_compressed() {
+    const LARGE: usize = 6 << 20;
+    let backend = TestBackend::start().await;
+    let alice = TestClient::new(&backend.url()).await;
+    let group = alice.create_group([]).await.unwrap();
+    for _ in 0..5 {
+        group.send(gzipped_text(LARGE), None).await.unwrap();
+    }
+    let oldest_first = || alice.history().oldest_first();
+    let (mut page, mut sizes, mut cursors) = (oldest_first().page().await.unwrap(), Vec::new(), Vec::new());
+    loop {
+        let lengths = page.messages.iter().filter_map(|message| message.content.text()).map(str::len);
+        sizes.push(lengths.sum::<usize>() / LARGE);
+        cursors.extend(page.messages.iter().map(|message| message.cursor.unwrap()));
+        assert_eq!(page.cursor, *cursors.last().unwrap(), "a replay goes on where this page ends");
+        let Some(more) = page.more else { break };
+        page = oldest_first().from(more).page().await.unwrap();
+    }
+    assert_eq!(sizes, [2, 2, 1]);
+    let newest = alice.history().page().await.unwrap();
+    assert_eq!((newest.messages.len(), newest.cursor), (2, *cursors.last().unwrap()));
+    assert_eq!(newest.more, newest.messages[1].cursor);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod callbacks;
 mod contents;
 mod conversations;
 mod discovered;
+mod ends;
 mod handoffs;
 mod opening;
 mod refused;

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use highwater::{
-    ConnectionState, Consent, Content, Group, Item, MessageStream, Outcome, ReplayStream, Topic,
+    ConnectionState, Consent, Content, CursorError, Error, Group, Item, MessageStream, Outcome, ReplayStream,
+    Topic,
 };
 use highwater_testkit::{Link, TestBackend, TestClient, assert_clean, eventually};
 
@@ -192,13 +193,45 @@ async fn a_page_of_history_goes_on_as_a_replay_without_a_gap() {
     stream.close().await;
 }
 
+/// Shows: STR-099, STR-100, PROC-046.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_and_a_page_select_as_a_stream_does() {
+    let (_backend, alice, bob, group) = two().await;
+    let dm = alice.create_dm(bob.inbox_id()).await.unwrap();
+    group.send_text("to the group").await.unwrap();
+    dm.send_text("to bob").await.unwrap();
+    bob.sync().await.unwrap();
+    bob.group(group.id()).await.unwrap().set_consent(Consent::Denied).await.unwrap();
+    let (all, page) = (bob.replay(bob.beginning()), bob.history());
+    for (replay, page, expected) in [
+        (all.clone().only_dms(), page.clone().only_dms(), "to bob"),
+        (all.clone().only_groups(), page.clone().only_groups(), "to the group"),
+        (all.clone().consent([Consent::Denied]), page.clone().consent([Consent::Denied]), "to the group"),
+    ] {
+        let shown = page.page().await.unwrap().messages;
+        let shown: Vec<_> = shown.iter().filter_map(|one| one.content.text()).collect();
+        assert_eq!(shown, [expected]);
+        let mut replay = replay.open_stored().await.unwrap();
+        let mut replayed = Vec::new();
+        while let Some(item) = replay.next().await {
+            replayed.extend(text(&item.unwrap()));
+        }
+        assert_eq!(replayed, [expected]);
+    }
+}
+
 /// Shows: PROC-033.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cursor_of_another_database_is_refused() {
     let (_backend, alice, bob, _group) = two().await;
-    let refused = bob.replay(alice.beginning()).open().await.unwrap_err();
-    assert!(!refused.is_retryable(), "{refused}");
-    assert!(bob.history().from(alice.beginning()).page().await.is_err());
+    for refused in [
+        bob.replay(alice.beginning()).open().await.err(),
+        bob.history().from(alice.beginning()).page().await.err(),
+    ] {
+        let refused = refused.unwrap();
+        assert!(matches!(refused, Error::Cursor(CursorError::OtherDatabase { .. })), "{refused}");
+        assert!(!refused.is_retryable());
+    }
 }
 
 /// Shows: PROC-026, STR-078.
