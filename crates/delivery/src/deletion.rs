@@ -2,7 +2,7 @@
 
 use highwater_store::WriteTx;
 use highwater_wire::{
-    MessageId,
+    MessageId, compression,
     proto::contents::{ContentTypeId, DeleteMessage, EncodedContent},
 };
 use prost::Message as _;
@@ -96,7 +96,7 @@ fn target(deletion: &NewMessage) -> Option<MessageId> {
     if !is_first_version_of(content.r#type.as_ref()?, "deleteMessage") {
         return None;
     }
-    let deletion = DeleteMessage::decode(content.content.as_slice()).ok()?;
+    let deletion = DeleteMessage::decode(&*compression::content(&content).ok()?).ok()?;
     MessageId::from_hex(&deletion.message_id).ok()
 }
 

@@ -1,5 +1,7 @@
 //! What can be wrong with something that arrived.
 
+use std::io;
+
 use crate::{Cursor, SequenceId, Topic, TopicKind};
 
 /// An identifier or position of the wrong shape.
@@ -125,6 +127,31 @@ pub enum PrefixError {
 impl PrefixError {
     /// Never for the same batch: the peer broke the protocol. A new read from the received position
     /// may do better, after a backoff.
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
+}
+
+/// Why compressed content can't be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompressionError {
+    /// A number that names no compression.
+    #[error("unknown compression {found}")]
+    Unknown {
+        /// The number found.
+        found: i32,
+    },
+    /// It was not compressed as it says.
+    #[error(transparent)]
+    Damaged(#[from] io::Error),
+    /// It would be longer than 16 MiB.
+    #[error("the content is longer than 16 MiB uncompressed")]
+    TooLong,
+}
+
+impl CompressionError {
+    /// Never: the same bytes stay wrong.
     pub fn is_retryable(&self) -> bool {
         false
     }

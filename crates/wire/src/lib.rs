@@ -2,7 +2,7 @@
 //!
 //! Owns: the code generated from `proto/`; identifiers and positions ([`Topic`], [`SequenceId`],
 //! [`Cursor`], …) that can't hold a value of the wrong shape; [`OrderedPrefix`], the only form in
-//! which envelopes can be admitted; the protocol's [`limits`].
+//! which envelopes can be admitted; what [`compression`] does to content; the protocol's [`limits`].
 //!
 //! Invariants:
 //! - A [`SequenceId`] is in `1..=i64::MAX`, a [`Cursor`] in `0..=i64::MAX`.
@@ -14,6 +14,7 @@
 //!
 //! Deliberately absent: I/O, storage, MLS, and any judgement about what a payload means.
 
+pub mod compression;
 pub mod error;
 mod id;
 pub mod limits;
@@ -21,7 +22,7 @@ mod prefix;
 pub mod proto;
 mod topic;
 
-pub use error::{IdError, PrefixError, TopicError};
+pub use error::{CompressionError, IdError, PrefixError, TopicError};
 pub use id::{
     Cursor, GroupId, InboxId, InstallationKey, MessageHash, MessageId, PayloadIdentity, SequenceId,
 };

@@ -1,10 +1,12 @@
+use std::io::Write as _;
+
 use highwater_delivery::{
     Deletion, DeletionRefusal, DeliveryError, MessageKind, NewMessage, Selection, apply_deletion,
 };
 use highwater_store::Store;
 use highwater_wire::{
     GroupId, InboxId, MessageId, SequenceId,
-    proto::contents::{ContentTypeId, DeleteMessage, EncodedContent},
+    proto::contents::{Compression, ContentTypeId, DeleteMessage, EncodedContent},
 };
 use prost::Message as _;
 
@@ -95,6 +97,60 @@ async fn a_deletion_reaches_only_deletable_content_of_its_own_group() {
     for target in kept.iter().chain([&elsewhere]) {
         assert!(!stored(store, target.id).await.deleted);
     }
+    sound(store).await;
+}
+
+/// The deletion of `of`, with its body as `compress` leaves it.
+fn compressed_deletion(
+    of: MessageId,
+    compression: Compression,
+    compress: impl Fn(&[u8]) -> Vec<u8>,
+) -> NewMessage {
+    let plain = deletion(A, ALICE, of);
+    let mut content = EncodedContent::decode(plain.content.as_slice()).unwrap();
+    content.content = compress(&content.content);
+    content.compression = Some(compression as i32);
+    NewMessage { content: content.encode_to_vec(), ..plain }
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn deflated(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// An app is shown a compressed deletion as a deletion, so it has to be one.
+/// Shows: PROC-037.
+#[tokio::test]
+async fn a_deletion_that_came_compressed_deletes() {
+    let fixture = store().await;
+    let store = fixture.store();
+    let first = sent(A, ALICE, "1", encoded("text", 1, b"first".to_vec()));
+    let second = sent(A, ALICE, "2", encoded("text", 1, b"second".to_vec()));
+    publish(store, vec![first.clone(), second.clone()]).await;
+    let not_compressed = compressed_deletion(first.id, Compression::Gzip, <[u8]>::to_vec);
+    assert_eq!(apply(store, not_compressed, false).await, Deletion::NotADeletion);
+    let bomb = compressed_deletion(first.id, Compression::Gzip, |body| {
+        // A field that a deletion doesn't have, as long as the rest of 17 MiB.
+        let mut long = body.to_vec();
+        prost::encoding::bytes::encode(15, &vec![0_u8; 17 * 1024 * 1024], &mut long);
+        gzipped(&long)
+    });
+    assert_eq!(apply(store, bomb, false).await, Deletion::NotADeletion);
+    assert!(!stored(store, first.id).await.deleted);
+    for deletion in [
+        compressed_deletion(first.id, Compression::Gzip, gzipped),
+        compressed_deletion(second.id, Compression::Deflate, deflated),
+    ] {
+        assert!(matches!(apply(store, deletion, false).await, Deletion::Applied { .. }));
+    }
+    assert!(stored(store, first.id).await.deleted && stored(store, second.id).await.deleted);
     sound(store).await;
 }
 

@@ -1,7 +1,6 @@
 //! What messages say: the forms an app can read, and those it is given as they came.
 
 mod codec;
-mod compression;
 mod make;
 mod standard;
 
@@ -10,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use highwater_wire::proto::contents::EncodedContent;
-use highwater_wire::{InboxId, MessageId};
+use highwater_wire::{CompressionError, InboxId, MessageId, compression};
 use prost::Message as _;
 
 pub use codec::{Codec, CodecError, Encoded};
@@ -41,6 +40,15 @@ pub enum ContentError {
     /// The app's codec of its type panicked.
     #[error("the app's codec panicked")]
     CodecPanicked,
+}
+
+impl From<CompressionError> for ContentError {
+    fn from(error: CompressionError) -> Self {
+        match error {
+            CompressionError::TooLong => Self::TooLong,
+            other => Self::Malformed(other.to_string()),
+        }
+    }
 }
 
 /// The name of a content type.
@@ -233,7 +241,7 @@ impl Custom {
     /// # Errors
     /// [`ContentError::TooLong`] over 16 MiB, [`ContentError::Malformed`] for what doesn't decompress.
     pub fn uncompressed(&self) -> Result<Vec<u8>, ContentError> {
-        compression::uncompressed(&self.bytes, self.compression)
+        Ok(compression::uncompressed(&self.bytes, self.compression)?)
     }
 
     /// The type's name for people.

@@ -6,13 +6,13 @@ use std::str::FromStr as _;
 use highwater_wire::proto::contents::{
     ContentTypeId, DeleteMessage, EncodedContent, GroupUpdated, group_updated,
 };
-use highwater_wire::{InboxId, MessageId};
+use highwater_wire::{InboxId, MessageId, compression};
 use prost::Message as _;
 
 use super::codec::{Codecs, Encoded, guarded};
 use super::{
     Attachment, Content, ContentError, ContentType, Custom, MembershipChange, Reaction, ReactionAction,
-    ReactionSchema, Reply, compression,
+    ReactionSchema, Reply,
 };
 
 pub(super) const AUTHORITY: &str = "xmtp.org";
@@ -106,7 +106,7 @@ fn read_by_app(encoded: EncodedContent, named: &ContentType, codecs: &Codecs) ->
     let Some(codec) = codecs.find(named) else {
         return Content::Custom(Custom::new(encoded, None));
     };
-    let decoded = compression::content(&encoded).and_then(|bytes| {
+    let decoded = compression::content(&encoded).map_err(ContentError::from).and_then(|bytes| {
         let content = Encoded {
             parameters: encoded.parameters.clone().into_iter().collect(),
             fallback: encoded.fallback.clone(),

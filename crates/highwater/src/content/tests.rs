@@ -178,6 +178,8 @@ fn compressed_text_is_read_and_a_bomb_is_not_unpacked() {
     let bomb = custom(&compressed(deflated(&vec![b'x'; 17 * 1024 * 1024])), &Codecs::default());
     assert_eq!(bomb.error, Some(ContentError::TooLong));
     assert_eq!(bomb.uncompressed(), Err(ContentError::TooLong));
+    let unknown = custom(&encoded(|content| content.compression = Some(77)), &Codecs::default());
+    assert_eq!(unknown.error, Some(ContentError::Malformed("unknown compression 77".into())));
 }
 
 #[test]
