@@ -224,23 +224,48 @@ pub async fn message(tx: &mut impl Reads, id: MessageId) -> Result<Option<Stored
 }
 
 /// The messages of a group that have no delivery number, Unpublished and Failed, in the order they
-/// were stored: at most [`MAX_LOCAL_READ_ROWS`] and [`MAX_LOCAL_READ_BYTES`](crate::MAX_LOCAL_READ_BYTES), but always one if there is
-/// one. They are the app's own and in no reader or history.
+/// were stored: those behind `after`, the last message of the page before, or from the first one. At
+/// most [`MAX_LOCAL_READ_ROWS`] and [`MAX_LOCAL_READ_BYTES`](crate::MAX_LOCAL_READ_BYTES), but always
+/// one if there is one, so that an empty page is the end. They are the app's own and in no reader or
+/// history. Whatever has become of `after` since its page was read, its place stays.
 ///
 /// # Errors
-/// When the database fails.
-pub async fn unpublished(tx: &mut impl Reads, group: GroupId) -> Result<Vec<StoredMessage>, DeliveryError> {
-    let fitting = fitting(tx, MAX_LOCAL_READ_ROWS, |sql, limit| push_unpublished(sql, group, limit)).await?;
+/// [`DeliveryError::UnknownMessage`] when `after` is not stored here; when the database fails.
+pub async fn unpublished(
+    tx: &mut impl Reads,
+    group: GroupId,
+    after: Option<MessageId>,
+) -> Result<Vec<StoredMessage>, DeliveryError> {
+    let after = match after {
+        Some(id) => row_of(tx, id).await?,
+        None => 0,
+    };
+    let fitting =
+        fitting(tx, MAX_LOCAL_READ_ROWS, |sql, limit| push_unpublished(sql, group, after, limit)).await?;
     let mut query = sqlx::QueryBuilder::new("SELECT ");
     query.push(COLUMNS);
-    push_unpublished(&mut query, group, fitting.rows);
+    push_unpublished(&mut query, group, after, fitting.rows);
     query.build().fetch_all(tx.conn()).await?.iter().map(from_row).collect()
 }
 
-fn push_unpublished(query: &mut sqlx::QueryBuilder<sqlx::Sqlite>, group: GroupId, limit: u32) {
+/// The place of a message in the order of storing.
+async fn row_of(tx: &mut impl Reads, id: MessageId) -> Result<i64, DeliveryError> {
+    let mut query = sqlx::QueryBuilder::new("SELECT row FROM delivery_messages WHERE ");
+    query.push(WITH_ID);
+    let row = query.build().bind(id.as_bytes().as_slice()).fetch_optional(tx.conn()).await?;
+    Ok(row.ok_or(DeliveryError::UnknownMessage(id))?.try_get(0)?)
+}
+
+fn push_unpublished(
+    query: &mut sqlx::QueryBuilder<sqlx::Sqlite>,
+    group: GroupId,
+    after_row: i64,
+    limit: u32,
+) {
     query.push(
         " FROM delivery_messages AS m WHERE m.delivery_number IS NULL AND m.deleted = 0 AND m.group_id = ",
     );
     query.push_bind(group.as_bytes().to_vec());
+    query.push(" AND m.row > ").push_bind(after_row);
     query.push(" ORDER BY m.row LIMIT ").push_bind(limit);
 }

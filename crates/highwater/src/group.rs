@@ -244,14 +244,32 @@ impl Group {
         }
     }
 
-    /// Its messages that are not accepted (yet): queued ones, and those that failed.
+    /// All its messages that are not accepted (yet): queued ones, and those that failed, in the order they were queued.
+    /// There may be any number of them, with all their content: [`unpublished_page`](Self::unpublished_page) gives a part.
     pub async fn unpublished(&self) -> Result<Vec<Message>, Error> {
+        let mut all: Vec<Message> = Vec::new();
+        loop {
+            let page = self.unpublished_page(all.last().map(|message| message.id)).await?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+
+    /// The next of its messages that are not accepted (yet), behind `after`, the last one of the page before, or from the
+    /// first one. A page is never longer than 128 messages or 16 MiB, but for a single message that is; an empty one is the
+    /// end. What is accepted meanwhile is on no later page.
+    ///
+    /// # Errors
+    /// [`Error::Delivery`] when no message `after` is stored here.
+    pub async fn unpublished_page(&self, after: Option<MessageId>) -> Result<Vec<Message>, Error> {
         let id = self.id();
         let found = self
             .client
             .store()
             .read("unpublished", move |tx: &mut ReadTx| {
-                Box::pin(async move { highwater_delivery::unpublished(tx, id).await })
+                Box::pin(async move { highwater_delivery::unpublished(tx, id, after).await })
             })
             .await?;
         Ok(found.into_iter().map(|stored| self.client.read_message(stored)).collect())

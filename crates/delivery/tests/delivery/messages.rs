@@ -112,7 +112,7 @@ async fn a_failed_message_is_never_handed_out_and_keeps_its_first_reason() {
     assert_eq!(mine.status, MessageStatus::Failed);
     assert_eq!(mine.failure.as_deref(), Some("too_large"));
     let waiting: Result<Vec<_>, DeliveryError> =
-        store.read("waiting", |tx| Box::pin(async move { unpublished(tx, A).await })).await;
+        store.read("waiting", |tx| Box::pin(async move { unpublished(tx, A, None).await })).await;
     assert_eq!(waiting.unwrap(), [mine]);
     sound(store).await;
 }

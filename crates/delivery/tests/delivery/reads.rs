@@ -9,17 +9,22 @@ use std::{
 };
 
 use highwater_delivery::{
-    DeliveryCursor, DeliveryError, MAX_LOCAL_READ_BYTES, NewMessage, ReplayReader, Selection, unpublished,
+    DeliveryCursor, DeliveryError, MAX_LOCAL_READ_BYTES, NewMessage, ReplayReader, Selection, StoredMessage,
+    delete, unpublished,
 };
 use highwater_store::{ACTIVE_DATABASE_POLL_INTERVAL, Store};
 use highwater_testkit_base::eventually;
+use highwater_wire::MessageId;
 use tracing::{Metadata, span};
 
 use crate::support::*;
 
+async fn own_after(store: &Store, after: Option<MessageId>) -> Result<Vec<StoredMessage>, DeliveryError> {
+    store.read("unpublished", move |tx| Box::pin(async move { unpublished(tx, A, after).await })).await
+}
+
 async fn own(store: &Store) -> Vec<String> {
-    let found: Result<_, DeliveryError> =
-        store.read("unpublished", |tx| Box::pin(async move { unpublished(tx, A).await })).await;
+    let found = own_after(store, None).await;
     found.unwrap().into_iter().map(|message| message.idempotency_key).collect()
 }
 
@@ -46,6 +51,42 @@ async fn what_is_not_published_is_read_within_the_same_bounds() {
         prepare(store, of_size(&n.to_string(), 1)).await;
     }
     assert_eq!(own(store).await.len(), 16);
+}
+
+/// What ends a page may be published or deleted when the next one is asked for.
+/// Shows: STR-066.
+#[tokio::test]
+async fn everything_not_published_is_read_page_by_page_whatever_becomes_of_it() {
+    let fixture = store().await;
+    let store = fixture.store();
+    for n in 0..300 {
+        prepare(store, of_size(&n.to_string(), 1)).await;
+        prepare(store, text(B, &n.to_string())).await;
+    }
+    let (mut read, mut pages, mut after) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = own_after(store, after).await.unwrap();
+        let Some(last) = page.last() else { break };
+        match pages.len() {
+            0 => drop(publish(store, vec![last.clone().into()]).await),
+            _ => delete_content(store, last.id).await,
+        }
+        after = Some(last.id);
+        pages.push(page.len());
+        read.extend(page.into_iter().map(|message| message.idempotency_key));
+    }
+    assert_eq!(pages, [128, 128, 44]);
+    assert_eq!(read, (0..300).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(own(store).await.len(), 128);
+    let nowhere = MessageId::from_bytes([9; 32]);
+    let refused = own_after(store, Some(nowhere)).await;
+    assert!(matches!(refused, Err(DeliveryError::UnknownMessage(id)) if id == nowhere), "{refused:?}");
+}
+
+async fn delete_content(store: &Store, id: MessageId) {
+    let deleted: Result<bool, DeliveryError> =
+        store.write("delete", move |tx| Box::pin(async move { delete(tx, id).await })).await;
+    assert!(deleted.unwrap());
 }
 
 /// A message above the bound of bytes is handed out by itself, by either reader, and holds nothing up.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use highwater::{Outcome, text_content};
+use highwater::{Message, Outcome, text_content};
 use highwater_testkit::{Link, TestBackend, TestClient, assert_clean, eventually};
 
 async fn texts(client: &TestClient) -> Vec<String> {
@@ -53,6 +53,27 @@ async fn what_is_queued_goes_out_by_itself_once_the_link_is_back() {
     let message = alice.message(first).await.unwrap().unwrap();
     assert!(message.sequence_id.is_some() && message.cursor.is_some());
     assert_eq!(texts(&alice).await, ["one", "two"]);
+}
+
+/// Shows: STR-066.
+#[tokio::test(flavor = "multi_thread")]
+async fn however_much_is_queued_all_of_it_can_be_listed() {
+    let backend = TestBackend::start().await;
+    let link = Link::to(backend.address()).await;
+    let alice = TestClient::new(&link.url()).await;
+    let group = alice.create_group([]).await.unwrap();
+    link.go_down();
+    let mut queued = Vec::new();
+    for n in 0..130 {
+        queued.push(group.queue_text(&n.to_string()).await.unwrap());
+    }
+    let ids = |messages: Vec<Message>| messages.iter().map(|message| message.id).collect::<Vec<_>>();
+    assert_eq!(ids(group.unpublished().await.unwrap()), queued);
+    let page = ids(group.unpublished_page(None).await.unwrap());
+    assert_eq!(page, queued[..128]);
+    let rest = ids(group.unpublished_page(page.last().copied()).await.unwrap());
+    assert_eq!(rest, queued[128..]);
+    assert!(group.unpublished_page(rest.last().copied()).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
