@@ -35,6 +35,10 @@ pub(crate) enum Command {
     /// Send text. While the backend is down it is queued, and goes out with the next `send` or `sync`.
     Send(SendArgs),
     /// Print messages as they come, remembering which were handled.
+    ///
+    /// A printed line is handled, with --pace once its pause is over. It is acknowledged when the next line is asked for,
+    /// and the last one when the command ends by --count, --timeout, Ctrl-C or SIGTERM. A line that is not handled by then
+    /// is the first that the next `stream` prints; so is the last line of one that was killed.
     Stream(StreamArgs),
     /// Print messages after a cursor, without touching what `stream` remembers.
     Replay(ReplayArgs),
@@ -182,7 +186,8 @@ pub(crate) struct StreamArgs {
     pub(crate) group: Vec<GroupId>,
     #[command(flatten)]
     pub(crate) until: UntilArgs,
-    /// Wait so long after each message, as an app that takes its time to handle it.
+    /// Wait so long after each message, as an app that takes its time to handle it. One whose wait is cut short was not
+    /// handled, and comes again.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     pub(crate) pace: u64,
 }

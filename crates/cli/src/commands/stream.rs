@@ -10,8 +10,8 @@ use crate::failure::Failure;
 use crate::output::{Output, counts};
 use crate::signals::Interrupt;
 
-/// Prints messages. A line is acknowledged when the next one is asked for, and the last one when the command ends by
-/// itself; killed, it repeats at most its last line.
+/// Prints messages. A line is handled when it is printed and its pause is over. It is acknowledged when the next one is
+/// asked for, and the last one when the command ends by itself; killed, it repeats at most its last line.
 pub(crate) async fn run(args: StreamArgs, output: &Output) -> Result<Ended, Failure> {
     let mut interrupt = Interrupt::catch()?;
     with_client(&args.home, async |client| {
@@ -19,8 +19,8 @@ pub(crate) async fn run(args: StreamArgs, output: &Output) -> Result<Ended, Fail
         let printed = print(&mut stream, &args, output, &mut interrupt).await;
         // A line that nobody could read was not handled.
         let acknowledged = match &printed {
-            Ok(()) => stream.acknowledge().await,
-            Err(_) => Ok(()),
+            Ok(LastLine::Handled) => stream.acknowledge().await,
+            Ok(LastLine::InHand) | Err(_) => Ok(()),
         };
         stream.close().await;
         printed?;
@@ -44,22 +44,29 @@ async fn open(client: &Client, args: &StreamArgs) -> Result<MessageStream, Failu
     Ok(messages.open().await?)
 }
 
+/// How the last line stands when the command ends.
+enum LastLine {
+    Handled,
+    /// Its pause was cut short: it comes again.
+    InHand,
+}
+
 async fn print(
     stream: &mut MessageStream,
     args: &StreamArgs,
     output: &Output,
     interrupt: &mut Interrupt,
-) -> Result<(), Failure> {
+) -> Result<LastLine, Failure> {
     let deadline = args.until.timeout.map(|timeout| Instant::now() + timeout);
     let mut left = args.until.count;
     while left != Some(0) {
         let item = tokio::select! {
             biased;
-            () = interrupt.caught() => return Ok(()),
-            () = until(deadline) => return Ok(()),
+            () = interrupt.caught() => break,
+            () = until(deadline) => break,
             item = stream.next() => match item {
                 Some(item) => item?,
-                None => return Ok(()),
+                None => break,
             },
         };
         output.item(&item)?;
@@ -67,15 +74,16 @@ async fn print(
             continue;
         }
         left = left.map(|left| left - 1);
-        if args.pace > 0 && left != Some(0) {
+        if args.pace > 0 {
             tokio::select! {
-                () = interrupt.caught() => return Ok(()),
-                () = until(deadline) => return Ok(()),
+                biased;
                 () = tokio::time::sleep(Duration::from_millis(args.pace)) => {}
+                () = interrupt.caught() => return Ok(LastLine::InHand),
+                () = until(deadline) => return Ok(LastLine::InHand),
             }
         }
     }
-    Ok(())
+    Ok(LastLine::Handled)
 }
 
 /// Resolves at the deadline; never without one.

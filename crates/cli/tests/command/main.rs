@@ -6,6 +6,7 @@ mod bad_input;
 mod by_hand;
 mod contents;
 mod demo;
+mod handled;
 mod killed;
 mod offline;
 mod secrets;

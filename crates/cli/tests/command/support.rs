@@ -1,6 +1,6 @@
 //! Runs the real binary.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -77,33 +77,39 @@ pub(crate) fn start(arguments: &[&str]) -> Child {
 /// Waits for a command, and collects what it printed.
 pub(crate) fn finish(mut child: Child) -> Ran {
     let started = Instant::now();
-    let mut out = child.stdout.take().unwrap();
-    let mut err = child.stderr.take().unwrap();
-    let out = std::thread::spawn(move || {
+    let out = child.stdout.take().map(read_all);
+    let err = child.stderr.take().map(read_all);
+    let code = ended(&mut child);
+    let took = started.elapsed();
+    let text = |reader: Option<Reading>| reader.map(|reader| reader.join().unwrap().unwrap());
+    let (stdout, stderr) = (text(out).unwrap_or_default(), text(err).unwrap_or_default());
+    assert!(took < PATIENCE, "a command hangs: {stdout:?} {stderr:?}");
+    let lines = stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    Ran { code, lines, stderr, took }
+}
+
+type Reading = std::thread::JoinHandle<std::io::Result<String>>;
+
+fn read_all(mut from: impl std::io::Read + Send + 'static) -> Reading {
+    std::thread::spawn(move || {
         let mut text = String::new();
-        out.read_to_string(&mut text).map(|_| text)
-    });
-    let err = std::thread::spawn(move || {
-        let mut text = String::new();
-        err.read_to_string(&mut text).map(|_| text)
-    });
-    let status = loop {
+        from.read_to_string(&mut text).map(|_| text)
+    })
+}
+
+/// Waits for a command's exit status. One that hangs is killed, and has none.
+pub(crate) fn ended(child: &mut Child) -> Option<i32> {
+    let started = Instant::now();
+    loop {
         if let Some(status) = child.try_wait().unwrap() {
-            break status;
+            return status.code();
         }
         if started.elapsed() > PATIENCE {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("a command hangs: {:?} {:?}", out.join().unwrap(), err.join().unwrap());
+            return None;
         }
         std::thread::sleep(Duration::from_millis(5));
-    };
-    let stdout = out.join().unwrap().unwrap();
-    Ran {
-        code: status.code(),
-        lines: stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect(),
-        stderr: err.join().unwrap().unwrap(),
-        took: started.elapsed(),
     }
 }
 
