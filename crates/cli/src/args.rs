@@ -39,6 +39,9 @@ pub(crate) enum Command {
     /// A printed line is handled, with --pace once its pause is over. It is acknowledged when the next line is asked for,
     /// and the last one when the command ends by --count, --timeout, Ctrl-C or SIGTERM. A line that is not handled by then
     /// is the first that the next `stream` prints; so is the last line of one that was killed.
+    ///
+    /// A reader who goes away ends the command, and the line that it could not get comes again. What a pipe has taken in
+    /// counts as printed, read or not: to get so many messages and no more, say --count.
     Stream(StreamArgs),
     /// Print messages after a cursor, without touching what `stream` remembers.
     Replay(ReplayArgs),

@@ -15,9 +15,16 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// Plays the whole demonstration. Done only when nothing was lost, duplicated or reordered and every database passes
-/// its audit.
+/// its audit, and somebody was told so.
 pub(crate) async fn run(args: DemoArgs, output: &Output) -> Result<Ended, Failure> {
-    let mut stage = stage::Stage::set(&args, output).await?;
+    match demonstrate(&args, output).await {
+        Err(failure) if failure.is_unread() => Ok(Ended::Incomplete),
+        ended => ended,
+    }
+}
+
+async fn demonstrate(args: &DemoArgs, output: &Output) -> Result<Ended, Failure> {
+    let mut stage = stage::Stage::set(args, output).await?;
     let played = stage.play(args.messages).await;
     let ended = match played {
         Ok(()) => stage.judge().await,

@@ -1,5 +1,6 @@
 //! Failures, as one line that says what to do.
 
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -7,23 +8,45 @@ use std::process::ExitCode;
 #[derive(Debug)]
 pub(crate) struct Failure {
     text: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Failed,
     /// The arguments were wrong, as opposed to what they were applied to.
-    usage: bool,
+    Usage,
+    /// Nobody reads what is printed any more. That ends a command as an interrupt does.
+    Unread,
 }
 
 impl Failure {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), usage: false }
+        Self { text: text.into(), kind: Kind::Failed }
     }
 
     pub(crate) fn usage(text: impl Into<String>) -> Self {
-        Self { text: text.into(), usage: true }
+        Self { text: text.into(), kind: Kind::Usage }
+    }
+
+    /// A line could not be printed.
+    pub(crate) fn unprinted(error: &io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::Unread } else { Kind::Failed };
+        Self { text: format!("standard output can't be written: {error}"), kind }
+    }
+
+    /// Whether the command only lost its reader.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.kind == Kind::Unread
     }
 
     /// Prints it and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        line(&self.text);
-        ExitCode::from(if self.usage { 2 } else { 1 })
+        match self.kind {
+            Kind::Unread => return ExitCode::SUCCESS,
+            Kind::Failed | Kind::Usage => line(&self.text),
+        }
+        ExitCode::from(if self.kind == Kind::Usage { 2 } else { 1 })
     }
 }
 
@@ -87,8 +110,22 @@ pub(crate) fn no_home(dir: &Path) -> Failure {
     ))
 }
 
-#[allow(clippy::print_stderr, reason = "the one place that reports a failure to the person")]
 fn line(text: &str) {
     let text: Vec<_> = text.split_whitespace().collect();
-    eprintln!("error: {}", text.join(" "));
+    // The exit status is still there for whoever doesn't read it.
+    let _ = writeln!(io::stderr(), "error: {}", text.join(" "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_reader_who_went_away_is_no_failure() {
+        let unprinted = |kind: io::ErrorKind| Failure::unprinted(&kind.into());
+        assert!(unprinted(io::ErrorKind::BrokenPipe).is_unread());
+        assert!(!unprinted(io::ErrorKind::StorageFull).is_unread());
+        // A pipe that broke elsewhere is a failure like any other.
+        assert!(!Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).is_unread());
+    }
 }

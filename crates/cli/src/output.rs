@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 use highwater::{Content, Item, MembershipChange, Message, Outcome, ReactionAction};
 use serde_json::{Value, json};
 
+use crate::failure::Failure;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     json: bool,
@@ -20,30 +22,43 @@ impl Output {
         !self.json && io::stderr().is_terminal()
     }
 
-    /// Prints one line and flushes it. `text` may have several lines for people; empty, it prints nothing.
+    /// Prints what came of a command. It came of it whether or not somebody reads it.
+    pub(crate) fn say(&self, value: &Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.line(value, text) {
+            Err(failure) if failure.is_unread() => Ok(()),
+            said => said,
+        }
+    }
+
+    /// Prints one line of several and flushes it. `text` may have several lines for people; empty, it prints nothing.
     ///
     /// # Errors
-    /// When nobody reads any more. Whoever was to be told is gone, so the line doesn't count as handled.
-    pub(crate) fn say(&self, value: &Value, text: impl FnOnce() -> String) -> io::Result<()> {
+    /// When nobody reads any more. Whoever was to be told is gone, so the line doesn't count as handled, and no other
+    /// needs to be made.
+    pub(crate) fn line(&self, value: &Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
         let line = if self.json { value.to_string() } else { text() };
         if line.is_empty() {
             return Ok(());
         }
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(line.as_bytes())?;
-        stdout.write_all(b"\n")?;
-        stdout.flush()
+        write(line.as_bytes()).map_err(|error| Failure::unprinted(&error))
     }
 
     /// Prints a message, or the transcript of a change.
-    pub(crate) fn item(&self, item: &Item) -> io::Result<()> {
+    pub(crate) fn item(&self, item: &Item) -> Result<(), Failure> {
         self.message(&item.message, &item.cursor.to_string())
     }
 
     /// Prints a message with the cursor that resumes after it.
-    pub(crate) fn message(&self, message: &Message, cursor: &str) -> io::Result<()> {
-        self.say(&for_programs(message, cursor), || for_people(message))
+    pub(crate) fn message(&self, message: &Message, cursor: &str) -> Result<(), Failure> {
+        self.line(&for_programs(message, cursor), || for_people(message))
     }
+}
+
+fn write(line: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(line)?;
+    stdout.write_all(b"\n")?;
+    stdout.flush()
 }
 
 fn for_programs(message: &Message, cursor: &str) -> Value {

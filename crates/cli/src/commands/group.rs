@@ -92,7 +92,7 @@ pub(crate) async fn list(args: HomeArgs, output: &Output) -> Result<Ended, Failu
                 "state": state(group.state()),
                 "added_by": group.added_by().map(|inbox| inbox.to_string()),
             });
-            output.say(&value, || {
+            output.line(&value, || {
                 let name = group.name().map(str::to_owned).or(peer.as_deref().map(short));
                 format!("{}  {kind:5}  {:8}  {}", group.id(), state(group.state()), name.unwrap_or_default())
             })?;

@@ -75,5 +75,5 @@ async fn page(
 
 fn print(message: &Message, output: &Output) -> Result<(), Failure> {
     let cursor = message.cursor.map(|cursor| cursor.to_string()).unwrap_or_default();
-    Ok(output.message(message, &cursor)?)
+    output.message(message, &cursor)
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use serde_json::Value;
 
+use crate::failure::Failure;
 use crate::output::Output;
 
 #[derive(Debug, Default)]
@@ -24,9 +25,9 @@ impl Progress {
     }
 
     /// One event. For people it is `text`, which may be empty.
-    pub(super) fn event(&mut self, value: &Value, text: impl FnOnce() -> String) -> io::Result<()> {
+    pub(super) fn event(&mut self, value: &Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
         self.clear()?;
-        self.output.say(value, text)
+        self.output.line(value, text)
     }
 
     /// How far it is, for whoever watches.

@@ -12,3 +12,4 @@ mod offline;
 mod secrets;
 mod serve;
 mod support;
+mod unread;
