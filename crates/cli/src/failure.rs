@@ -77,6 +77,9 @@ fn hinted(error: &highwater::Error) -> String {
         Error::UnknownGroup(group) => {
             format!("group {group} is not known here: check `group list`, or run `sync` first")
         }
+        Error::RecoveryExhausted => {
+            "the backend could not be reached for too long: run the command again once it can be".into()
+        }
         error if error.is_retryable() => format!("{error}; try again"),
         error => error.to_string(),
     }
@@ -119,6 +122,17 @@ fn line(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_that_lost_its_backend_says_what_to_run_and_says_it_once() {
+        let said = Failure::from(highwater::Error::RecoveryExhausted).text;
+        assert!(
+            said.contains("could not be reached") && said.ends_with("run the command again once it can be")
+        );
+        for foreign in ["stream", "open", "try again"] {
+            assert!(!said.contains(foreign), "{said}");
+        }
+    }
 
     #[test]
     fn only_a_reader_who_went_away_is_no_failure() {
