@@ -30,6 +30,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("highwater.fds"), bare.encode_to_vec())?;
 
-    tonic_prost_build::configure().build_client(true).build_server(true).compile_fds(schema)?;
+    // The same content is the same bytes each time: a message's id and its idempotency depend on them.
+    tonic_prost_build::configure()
+        .btree_map(".xmtp.mls.message_contents")
+        .build_client(true)
+        .build_server(true)
+        .compile_fds(schema)?;
     Ok(())
 }

@@ -26,6 +26,19 @@
 //! # }
 //! ```
 //!
+//! An item that was out when the app was killed comes again. What is sent because of it goes out once, under a key of the
+//! item's own:
+//!
+//! ```no_run
+//! # async fn example(client: &highwater::Client, item: highwater::Item) -> Result<(), highwater::Error> {
+//! let message = item.message;
+//! let group = client.group(message.group_id).await?;
+//! let key = format!("answer to {}", message.id); // the same key and content are one message
+//! group.send(highwater::text_content("noted"), Some(key)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Invariants
 //!
 //! - Opening a registered database needs neither a signer nor the network; the network is first touched by the first
@@ -44,7 +57,7 @@
 //! # What it does not do
 //!
 //! It has no tables and decides nothing about envelopes: each position belongs to the crate that owns it. It re-exports
-//! only what its own functions take or return.
+//! only what its own functions take or return, and what their errors are made of.
 
 mod audit;
 mod builder;

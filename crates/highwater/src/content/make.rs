@@ -1,6 +1,6 @@
 //! Content to send.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use highwater_wire::MessageId;
 use highwater_wire::proto::contents::{ContentTypeId, DeleteMessage, EncodedContent};
@@ -67,7 +67,7 @@ pub fn reaction_content(reaction: &Reaction) -> Vec<u8> {
 
 /// A small file as a message's content. One that an envelope has no room for is refused when it is sent.
 pub fn attachment_content(attachment: &Attachment) -> Vec<u8> {
-    let mut parameters: HashMap<String, String> =
+    let mut parameters: BTreeMap<String, String> =
         [(standard::MIME_TYPE.into(), attachment.mime_type.clone())].into();
     parameters.extend(attachment.filename.clone().map(|name| (standard::FILENAME.into(), name)));
     let shown = attachment.filename.as_deref().unwrap_or("an attachment");

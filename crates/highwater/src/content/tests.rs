@@ -59,6 +59,18 @@ fn what_is_made_is_read_back_as_it_was() {
     }
 }
 
+/// A message's id is made of its bytes, and its idempotency key holds for them alone.
+#[test]
+fn the_same_content_is_the_same_bytes_each_time() {
+    let file = Attachment { filename: Some("a".into()), mime_type: "image/png".into(), bytes: vec![1] };
+    let make = || {
+        let of = MessageId::from_bytes([1; 32]);
+        (reply_content(of, &text_content("yes")).unwrap(), attachment_content(&file))
+    };
+    let first = make();
+    assert!((0..64).all(|_| make() == first));
+}
+
 /// The bytes of these types, so that they can't change unnoticed.
 #[test]
 fn what_is_made_has_the_form_that_others_read() {
