@@ -35,6 +35,7 @@ mod fetch;
 mod interests;
 mod obligation;
 mod operation;
+mod owed_welcomes;
 mod processor;
 mod publisher;
 mod receiver;
