@@ -6,9 +6,7 @@ use highwater_wire::limits::MAX_PUBLISH_TOPICS;
 
 use crate::SyncError;
 use crate::engine::Shared;
-
-/// How many bytes of envelopes go into one request; well under the backend's ceiling, framing included.
-const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+use crate::publisher::MAX_REQUEST_BYTES;
 
 /// Publishes owed Welcomes. One that is refused for good doesn't hold up the others.
 pub(crate) async fn publish(shared: &Shared) -> Result<(), SyncError> {

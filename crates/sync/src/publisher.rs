@@ -21,7 +21,7 @@ use crate::resolver::{inbox_head, resolve};
 use crate::{Backoff, SyncError};
 
 /// How many bytes of envelopes go into one request; well under the backend's ceiling, framing included.
-const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
 /// A wake says only that something was committed; looking at the outbox more often than this would cost more than it
 /// finds. A kick doesn't wait.
 const WAKE_INTERVAL: Duration = Duration::from_millis(20);
