@@ -37,7 +37,9 @@ async fn another_name_of_the_file_is_no_way_around_a_living_owner() {
     let first = open(fixture.store(), Selection::all()).await;
     assert!(matches!(refused(&by_link).await, ConsumerError::AlreadyActive { .. }));
     first.release().await.unwrap();
-    open(&by_link, Selection::all()).await.release().await.unwrap();
+    let second = open(&by_link, Selection::all()).await;
+    assert!(matches!(refused(fixture.store()).await, ConsumerError::AlreadyActive { .. }));
+    second.release().await.unwrap();
     by_link.close().await;
 }
 
