@@ -163,6 +163,7 @@ mod tests {
         assert!(retryable(Error::Store(StoreError::DiskFull)));
         assert!(retryable(Error::Delivery(DeliveryError::Store(StoreError::ReadOnly))));
         assert!(retryable(Error::Consumer(ConsumerError::Delivery(StoreError::DiskFull.into()))));
+        assert!(retryable(Error::Delivery(DeliveryError::Damaged("a row"))));
         assert!(retryable(Error::RecoveryExhausted));
         assert!(!retryable(Error::Consumer(ConsumerError::OwnershipLost)));
         assert!(!retryable(Error::Cursor(highwater_delivery::CursorError::Malformed)));

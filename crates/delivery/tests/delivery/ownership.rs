@@ -247,10 +247,13 @@ async fn a_renewal_that_fails_ends_the_owner_with_its_cause() {
         disk.arm(0, Fault::Full);
         // A lease that ends where it ended is nothing to write.
         fixture.clock().advance(lease / 2);
-        let error = match waits {
-            true => owner.next_wait().await.unwrap_err(),
-            false => owner.failed().await,
+        let ends = async {
+            match waits {
+                true => owner.next_wait().await.unwrap_err(),
+                false => owner.failed().await,
+            }
         };
+        let error = tokio::time::timeout(Duration::from_secs(30), ends).await.unwrap();
         let full = ConsumerError::Delivery(DeliveryError::Store(StoreError::DiskFull));
         assert_eq!(error.to_string(), full.to_string());
         disk.heal();
