@@ -16,7 +16,7 @@ fn text(item: &Item) -> Option<String> {
     }
 }
 
-async fn bob_with(messages: &[&str]) -> (TestBackend, TestClient) {
+pub(crate) async fn bob_with(messages: &[&str]) -> (TestBackend, TestClient) {
     let backend = TestBackend::start().await;
     let alice = TestClient::new(&backend.url()).await;
     let bob = TestClient::new(&backend.url()).await;

@@ -3,32 +3,13 @@
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use highwater::{Client, Content, Database, Error, HandoffError, MessageStream};
-use highwater_testkit::{TestBackend, TestClient};
+use highwater::{Client, Database, Error, HandoffError};
 use tokio::sync::mpsc;
 
+use crate::callbacks::bob_with;
+use crate::streams::next_text;
+
 const PATIENCE: Duration = Duration::from_secs(20);
-
-async fn bob_with(texts: &[&str]) -> (TestBackend, TestClient) {
-    let backend = TestBackend::start().await;
-    let alice = TestClient::new(&backend.url()).await;
-    let bob = TestClient::new(&backend.url()).await;
-    let group = alice.create_group([bob.inbox_id()]).await.unwrap();
-    for text in texts {
-        group.send_text(text).await.unwrap();
-    }
-    bob.sync().await.unwrap();
-    (backend, bob)
-}
-
-async fn next_text(stream: &mut MessageStream) -> String {
-    loop {
-        let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
-        if let Content::Text(text) = item.message.content {
-            return text;
-        }
-    }
-}
 
 /// Shows: STR-094, PROC-052.
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use highwater_testkit::{Link, TestBackend, TestClient, assert_clean, eventually}
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The next message's text; news about groups are asked past.
-async fn next_text(stream: &mut MessageStream) -> String {
+pub(crate) async fn next_text(stream: &mut MessageStream) -> String {
     loop {
         let item = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
         if let Some(text) = text(&item) {
